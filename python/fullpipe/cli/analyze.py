@@ -114,7 +114,7 @@ def analyze(
 
     Writes runs.parquet, samples.parquet, profile.json and analysis.json, and prints tables. A cell of the
     profile has the mean in Gb/s, the half-width of its 95% interval over runs, n, the number of runs, and
-    what limited most of them. Measurements of storage get a profile of their own, storage-profile.json.
+    what limited most of them. The profile of measurements of storage is storage-profile.json.
     docs/explanation/analysis.md explains the terms.
 
     With --compare it writes no file, and prints for each transport and path in both folders how the mean

@@ -38,10 +38,10 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Path to measure: HOST or HOST:PORT where 'fullpipe serve' runs, an emulated path lab:rtt=45.6ms,rate=10gbit,..., or a
-    /// TOML file with the keys of an emulated path; or disk:FOLDER, the storage of a folder
+    /// HOST[:PORT] that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, or
+    /// disk:FOLDER for storage
     path: String,
-    /// Send over this transport; udt brings its own congestion control, and keeps to the rate of --pacing if that is given [default: tcp]
+    /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate [default: tcp]
     #[arg(long, value_name = "tcp|udt")]
     transport: Option<Protocol>,
     /// Use this congestion control of TCP, under its kernel name [default: cubic]

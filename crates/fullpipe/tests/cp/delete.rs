@@ -28,7 +28,7 @@ fn what_the_source_does_not_have_is_deleted() {
     both_ways(|push| {
         let host = Host::start();
         trees(&host);
-        // What a copy without it leaves, and what one that is looked at leaves.
+        // Neither a copy without it nor a dry run deletes anything.
         let names = |done: &crate::host::Done| {
             let mut names: Vec<String> = done
                 .json()

@@ -39,9 +39,8 @@ An interrupted or failed copy goes on where it was when the same command is repe
 #[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>", after_help = SHORT_END, after_long_help = EXAMPLES)]
 #[command(mut_args = show_in_short_help)]
 pub struct Args {
-    /// Sources, then the destination. Either side may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server), and the
-    /// other side '-' (standard input or output); the destination may also be lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed). Remote sources may be patterns if the
-    /// destination is a folder: 'HOST:/data/*.h5'
+    /// Sources, then the destination: local names, and on one side HOST:PATH (ssh), fullpipe://HOST:PORT/PATH (a server), or as
+    /// destination lab:KEYS:/PATH (the testbed); '-' is standard input or output
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub paths: Vec<OsString>,
 
