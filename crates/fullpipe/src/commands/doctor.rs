@@ -3,6 +3,7 @@
 mod check;
 mod finding;
 mod host;
+mod mount;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path as FilePath;
@@ -15,6 +16,7 @@ use serde_json::json;
 
 use self::finding::{Finding, State, Yardstick};
 use self::host::{Host, Interface};
+use self::mount::Mount;
 use crate::failure::{Failure, Result};
 use crate::output::outln;
 use crate::{format, shipped_profile};
@@ -30,14 +32,15 @@ const EXAMPLES: &str = "\
 Examples:
   fullpipe doctor                                for all interfaces and a round trip of 100 ms
   fullpipe doctor host                           for the route to host
-  fullpipe doctor --rtt 91.6ms --rate 10gbit --all";
+  fullpipe doctor --rtt 91.6ms --rate 10gbit --all
+  fullpipe doctor mount:/mnt/far                 for a folder that is mounted by NFS";
 
 /// The arguments of `fullpipe doctor`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), or for a path like
-    /// lab:rtt=91.6ms,rate=10gbit [default: check all interfaces]
+    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), for a path like
+    /// lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all interfaces]
     path: Option<String>,
     /// Check for this round-trip time, such as 91.6ms [default: that of PATH, or 100ms]
     #[arg(long, value_name = "TIME")]
@@ -73,6 +76,9 @@ pub fn run(args: Args) -> Result {
             return Err(Failure::usage(format!("{flag} 0 is no value to check for; give a larger one")));
         }
     }
+    if let Some(folder) = args.path.as_deref().and_then(|path| path.strip_prefix("mount:")) {
+        return of_mount(folder, &args);
+    }
     let path = args.path.as_deref().map(str::parse::<Path>).transpose()?;
     let interface = match &path {
         Some(Path::Host(host)) => route(&host.name, host.port)?,
@@ -92,10 +98,45 @@ pub fn run(args: Args) -> Result {
         findings.push(Finding::far_end(&why));
         findings.sort_by_key(|finding| finding.state);
     }
+    tell(&args, &host, &goal, &by, &findings)
+}
+
+/// Checks the mount of a folder.
+fn of_mount(folder: &str, args: &Args) -> Result {
+    let mount = Mount::read(FilePath::new("/"), folder)?;
+    if mount.kind != "nfs" && mount.kind != "nfs4" {
+        let why = format!(
+            "{folder} is on {}, which doctor does not know as a mount over a network; it knows NFS",
+            mount.kind
+        );
+        return Err(Failure::usage(why));
+    }
+    let mut host = Host::read(FilePath::new("/"), None);
+    host.ask();
+    let (rtt, rtt_from, no_rtt) = match (args.rtt, mount.round_trip()) {
+        (Some(rtt), _) => (rtt, "as given".to_owned(), None),
+        (None, Ok(rtt)) => (rtt, format!("measured to {}", mount.source), None),
+        (None, Err(why)) => (DEFAULT_RTT, "assumed; set with --rtt".to_owned(), Some(why)),
+    };
+    let known = Args { path: None, rtt: Some(rtt), rate: args.rate, all: false, strict: false, json: false };
+    let goal = Goal { rtt_from, ..goal(&known, None, &host).0 };
+    let (rtt_s, rate_bps) = (goal.rtt.seconds(), goal.rate.0 as f64);
+    let by = Yardstick { rtt_s, rate_bps, asked: args.rate.is_some(), ranking: Vec::new() };
+    let mut findings = check::nfs::check(&mount, &host, &by);
+    if let Some(why) = no_rtt {
+        let words = format!("could not measure the RTT: {why}");
+        findings.push(Finding::unseen("server", words, format!("fullpipe doctor mount:{folder} --rtt TIME")));
+    }
+    check::sort(&mut findings, &by);
+    tell(args, &host, &goal, &by, &findings)
+}
+
+/// Prints the findings, and fails with `--strict` if anything costs.
+fn tell(args: &Args, host: &Host, goal: &Goal, by: &Yardstick, findings: &[Finding]) -> Result {
     if args.json {
-        as_json(&host, &goal, &by, &findings)?
+        as_json(host, goal, by, findings)?
     } else {
-        print(&goal, &by, &findings, args.all)
+        print(goal, by, findings, args.all)
     }
     let costs = findings.iter().filter(|finding| finding.state == State::Costs).count() as u64;
     if args.strict && costs > 0 {

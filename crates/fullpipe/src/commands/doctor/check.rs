@@ -2,6 +2,7 @@
 
 mod link;
 mod machine;
+pub(super) mod nfs;
 mod tcp;
 
 use super::finding::{Finding, Yardstick};
@@ -34,12 +35,17 @@ pub fn all(host: &Host, by: &Yardstick) -> Vec<Finding> {
         findings.extend(link::check(host, interface, by));
     }
     findings.extend(machine::check(host, by));
+    sort(&mut findings, by);
+    findings
+}
+
+/// Sorts findings: what costs comes first, in the order of what it costs, then what is unknown, then what is fine.
+pub fn sort(findings: &mut [Finding], by: &Yardstick) {
     let leaves = |finding: &Finding| finding.leaves_bps.unwrap_or(f64::INFINITY);
     findings.sort_by(|a, b| {
         let weights = weight(a, by).cmp(&weight(b, by));
         a.state.cmp(&b.state).then(weights).then(leaves(a).total_cmp(&leaves(b)))
     });
-    findings
 }
 
 /// How much a finding matters: 0 most.
