@@ -100,6 +100,18 @@ pub struct Setting {
     word: Option<String>,
 }
 
+/// The name of a host in what is typed for a copy: without user, port, path and `fullpipe://`.
+pub fn host_name(typed: &str) -> &str {
+    let rest = typed.strip_prefix("fullpipe://").unwrap_or(typed);
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    match rest.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or(address),
+        // Several colons are those of an IPv6 address.
+        None if rest.matches(':').count() == 1 => rest.split(':').next().unwrap_or(rest),
+        None => rest.split('/').next().unwrap_or(rest),
+    }
+}
+
 /// The places of the files, the one that counts more last.
 pub fn files() -> Vec<PathBuf> {
     let user = xdg::config_folder().map(|folder| folder.join("config.toml"));
@@ -249,7 +261,8 @@ fn sections_of(file: &Path, text: &str) -> Result<Vec<Section>> {
             for (flag, value) in &flags {
                 if !FLAGS.contains(&flag.as_str()) {
                     let known = FLAGS.join(", ");
-                    return Err(wrong(format!("{section} sets '{flag}', which is none of {known}")));
+                    let hint = if flag == "bwlimit" { "; it is called pacing here" } else { "" };
+                    return Err(wrong(format!("{section} sets '{flag}', which is none of {known}{hint}")));
                 }
                 if !matches!(value, Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_)) {
                     return Err(wrong(format!("{section}: give '{flag}' a text, a number, true or false")));
@@ -304,6 +317,14 @@ pub fn configured(cli: &Command, words: &[OsString], host: &str) -> Result<Vec<O
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_has_the_same_name_however_it_is_typed() {
+        for typed in ["far", "me@far", "me@far:", "far:dir/x", "fullpipe://far", "fullpipe://far:7412/x", "far/"] {
+            assert_eq!(host_name(typed), "far", "{typed}");
+        }
+        assert_eq!((host_name("fullpipe://[::1]:7412/x"), host_name("fe80::1%eth0")), ("::1", "fe80::1%eth0"));
+    }
 
     fn config(text: &str) -> Result<Config> {
         Ok(Config { sections: sections_of(Path::new("/c.toml"), text)? })

@@ -23,13 +23,13 @@ pub struct SobasTrace {
     pub decisions: Vec<(u64, Value)>,
 }
 
-/// Refuses a `--sample` that is too short.
+/// Refuses a time between samples, given by this flag, that is too short.
 ///
 /// # Errors
 /// The time is below [`MIN_SAMPLE`].
-pub fn check_sample(sample: Time) -> Result {
+pub fn check_sample(sample: Time, flag: &str) -> Result {
     if sample < MIN_SAMPLE {
-        return Err(Failure::usage(format!("--sample {sample} is too short; give at least {MIN_SAMPLE}")));
+        return Err(Failure::usage(format!("{flag} {sample} is too short; give at least {MIN_SAMPLE}")));
     }
     Ok(())
 }

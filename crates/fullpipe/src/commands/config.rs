@@ -34,6 +34,7 @@ struct Show {
 /// Shows.
 pub fn run(args: Args, cli: &Command) -> Result {
     let What::Show(Show { host, json }) = args.what;
+    let host = config::host_name(&host).to_owned();
     let Some(cp) = cli.find_subcommand("cp") else { return Ok(()) };
     let settings = Config::read()?.settings(cp, &host, Vec::new())?;
     // Says at once what a copy would refuse.

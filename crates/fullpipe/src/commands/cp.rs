@@ -65,7 +65,7 @@ fn copy(args: Args) -> Result {
             "--transport udt needs UDP to the far host, and ssh carries none; leave out --via ssh, or copy over TCP";
         return Err(Failure::usage(why));
     }
-    run_record::check_sample(args.sample)?;
+    run_record::check_sample(args.sample, "--sample")?;
     let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(Failure::usage("give what to copy, and where to: SRC... DST"));
     };

@@ -4,7 +4,7 @@ mod guest_commands;
 mod intervals;
 mod storage;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::BufWriter;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use fullpipe_lab::Lab;
 use fullpipe_net::measure::{MeasureOptions, Measured};
+use fullpipe_net::sample::Sample;
+use fullpipe_net::side::Side;
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_net::wire::Request;
 use fullpipe_net::{Progress, Watcher};
@@ -178,6 +180,7 @@ pub fn run(args: &Args) -> Result {
         pacing: args.pacing,
     };
     transport.validate()?;
+    let transport = allowed(transport, &path, args);
     let omit = args.omit.unwrap_or(Time(0));
     let workload = match (args.size, args.duration) {
         (Some(size), _) => Workload::Size(size),
@@ -186,7 +189,7 @@ pub fn run(args: &Args) -> Result {
     workload.validate(transport.streams)?;
     let usual = Time(100_000_000);
     let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| interval.min(usual)));
-    run_record::check_sample(sample)?;
+    run_record::check_sample(sample, if args.sample.is_none() { "--interval" } else { "--sample" })?;
     if let Some(interval) = args.interval.filter(|interval| *interval < sample) {
         let why = format!("--interval {interval} is shorter than --sample {sample}; give a shorter --sample, too");
         return Err(Failure::usage(why));
@@ -201,6 +204,20 @@ pub fn run(args: &Args) -> Result {
         }
     }
     repeat(run, args)
+}
+
+/// The transport, with the system's congestion control if nobody named one and this user may not take the usual one.
+fn allowed(transport: Transport, path: &Path, args: &Args) -> Transport {
+    let chosen = args.cc.is_some() || args.reverse || args.guest.is_some() || matches!(path, Path::Lab(_));
+    if chosen || transport.protocol() != Protocol::Tcp || fullpipe_net::socket::check_cc(&transport).is_ok() {
+        return transport;
+    }
+    let Ok(system) = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control") else { return transport };
+    let cc = system.trim().to_owned();
+    if !args.quiet {
+        errln!("this user may not use {}: measuring with {cc}, this system's own (--cc chooses another)", transport.cc);
+    }
+    Transport { cc, ..transport }
 }
 
 /// Measures as often as `--repeat` says.
@@ -221,6 +238,9 @@ fn repeat(mut run: Run, args: &Args) -> Result {
         }
         if is_interrupted() {
             return Err(Failure::new(ExitClass::Interrupted, "interrupted"));
+        }
+        if times > 1 && !args.json && !args.quiet {
+            outln!("{}measurement {} of {times}, {}", if i > 0 { "\n" } else { "" }, i + 1, format::now());
         }
         match once(&run, args, interrupted) {
             Ok(()) => {}
@@ -360,12 +380,15 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         Workload::Duration(time) => time.0,
     };
     let bar = progress::bar(total, &run.transport.to_string(), quiet);
+    // Number of this side's samples that the display has seen.
+    let seen_samples = Cell::new(0);
     let intervals = RefCell::new(
         args.interval.map(|every| Intervals::new(every.duration().as_secs_f64(), run.direction == Direction::Send)),
     );
     let show = |seen: &Progress<'_>| {
         if let Some(intervals) = &mut *intervals.borrow_mut() {
             print_intervals(&intervals.live(seen.samples), args);
+            seen_samples.set(seen_samples.get() + seen.samples.len());
         }
         bar.set_position(match run.workload {
             Workload::Size(_) => seen.bytes,
@@ -381,8 +404,14 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     };
     print_heading(args);
     let measured = fullpipe_net::measure(host, &request, &options, &watcher)?;
-    let rest = intervals.borrow_mut().as_mut().and_then(Intervals::rest);
-    print_intervals(rest.as_slice(), args);
+    if let Some(mut intervals) = intervals.into_inner() {
+        let side = if run.direction == Direction::Send { Side::Sender } else { Side::Receiver };
+        let ours = measured.samples.iter().filter(|sample| sample.end == side);
+        let last: Vec<Sample> = ours.skip(seen_samples.get()).cloned().collect();
+        let mut over = intervals.live(&last);
+        over.extend(intervals.rest());
+        print_intervals(&over, args);
+    }
     bar.finish_and_clear();
     if args.guest.is_none() {
         warn_of_limits(run, &measured);
