@@ -91,13 +91,18 @@ def main() -> int:
     parser.add_argument("--tools", type=Path, help="folder with nfs-common and nfs-kernel-server unpacked")
     args = parser.parse_args()
     tools = None if args.tools is None else args.tools.resolve()
-    print(f"{machine()}; virtual time\n\n| RTT | as mounted, Gb/s | with doctor's read-ahead | bar | |\n|---|---|---|---|---|")
+    print(
+        f"{machine()}; virtual time\n\n| RTT | as mounted, Gb/s | with doctor's read-ahead | bar | |\n|---|---|---|---|---|"
+    )
     good = True
     for rtt, bar in BARS.items():
         before, after, text = rates(rtt, tools)
         good &= after >= bar
         print(f"| {rtt} | {before:.3f} | {after:.2f} | {bar:g} | {verdict(after >= bar)} |", flush=True)
-    print("\nWhat doctor said at the last:\n\n" + "\n".join(line for line in text.splitlines() if line.startswith(("costs", "unknown"))))
+    print(
+        "\nWhat doctor said at the last:\n\n"
+        + "\n".join(line for line in text.splitlines() if line.startswith(("costs", "unknown")))
+    )
     return 0 if good else 1
 
 
