@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Reads a file over NFS and an emulated path, as mounted and with the read-ahead that `fullpipe doctor mount:` prints.
+"""Reads over NFS and an emulated path, as mounted and with the read-ahead of `fullpipe doctor mount:`.
 
 bench/nfs.py                 45.6 and 183 ms
-bench/nfs.py --tools FOLDER  with the packages nfs-common and nfs-kernel-server unpacked there, where they are not installed
+bench/nfs.py --tools FOLDER  with nfs-common and nfs-kernel-server unpacked there, if they are not installed
 
-Linux's own server and client are at the two ends of the path, in one guest: NFS 4.2, one connection, requests of 1 MiB.
-The bar is that the printed line alone brings reading of 4 GiB to 5 Gb/s at 45.6 ms, and to 1.3 Gb/s at 183 ms.
+Linux's own server and client are at the two ends of the path, in one guest: NFS 4.2, one connection,
+requests of 1 MiB. The bar is that the printed line alone brings reading of 4 GiB to 5 Gb/s at 45.6 ms, and
+to 1.3 Gb/s at 183 ms.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def main() -> int:
     args = parser.parse_args()
     tools = None if args.tools is None else args.tools.resolve()
     print(
-        f"{machine()}; virtual time\n\n| RTT | as mounted, Gb/s | with doctor's read-ahead | bar | |\n|---|---|---|---|---|"
+        f"{machine()}; virtual time\n\n| RTT | as mounted, Gb/s | with doctor's read-ahead | bar | |\n"
+        "|---|---|---|---|---|"
     )
     good = True
     for rtt, bar in BARS.items():

@@ -304,7 +304,8 @@ pub(crate) struct DryRun {
 impl DryRun {
     /// Prepares for a folder, if it exists, with the name that the one source gets there, if that is another name.
     pub(crate) fn new(to: Option<(Root, Option<Vec<u8>>)>, rules: Rules, transfer: u64) -> DryRun {
-        let to = to.map(|(root, rename)| (root, DestinationNames { rename, only: None, number: transfer }));
+        let to =
+            to.map(|(root, rename)| (root, DestinationNames { rename, exact: false, only: None, number: transfer }));
         DryRun { to, rules, progress: Progress::default() }
     }
 
@@ -379,7 +380,7 @@ mod tests {
         std::os::unix::fs::symlink("../../outside", dir.path().join("to/top/link")).unwrap();
         let root = Root::open(&dir.path().join("to"), Within::BeneathWithoutLinks).unwrap();
         let only = vec![crate::source::glob::Part::exactly(b"top")];
-        let names = DestinationNames { rename: None, only: Some(only), number: 1 };
+        let names = DestinationNames { rename: None, exact: false, only: Some(only), number: 1 };
         let rule = Rule { includes: false, pattern: "kept".to_owned() };
         let filter = Filter { rules: vec![rule], ..Filter::default() };
         let deletion = Deletion { filter, most: None };

@@ -188,7 +188,7 @@ impl Destination {
         if let Some(name) = asked {
             publish::remove(&root, &name).map_err(failed())?;
         }
-        let names = DestinationNames { rename, only: None, number: known.unwrap_or(transfer) };
+        let names = DestinationNames { rename, exact: target.exact, only: None, number: known.unwrap_or(transfer) };
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
         let (journal, resume) = Journal::open(kept, transfer, process).map_err(|e| {
             // If there is no room for a first record, the empty file must not stay.

@@ -16,6 +16,8 @@ use crate::source::glob::Part;
 pub(super) struct DestinationNames {
     /// The name at the destination of the one source, if it differs from the source's own.
     pub(super) rename: Option<Vec<u8>>,
+    /// Whether the command means this name whatever stands there (`-T`, standard input).
+    pub(super) exact: bool,
     /// The names that may arrive at the top level; `None` allows any.
     pub(super) only: Option<Vec<Part>>,
     /// Number in the names of the transfer's own files here. It is the transfer's number, unless another user has taken
@@ -63,11 +65,11 @@ impl DestinationNames {
         request(self.number)
     }
 
-    /// Whether the one source gets another name here, and a folder of that name exists by now. Then only the journal tells
-    /// that the same command means this name, and not a place inside that folder.
+    /// Whether the one source gets another name here, and a folder of that name exists by now. Then, unless the command says so by
+    /// itself, only the journal tells that the same command means this name, and not a place inside that folder.
     pub(super) fn is_renamed_folder(&self, root: &Root) -> bool {
         let how = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        self.rename.as_ref().is_some_and(|name| root.open_at(at::part(name), how, 0).is_ok())
+        !self.exact && self.rename.as_ref().is_some_and(|name| root.open_at(at::part(name), how, 0).is_ok())
     }
 }
 

@@ -231,7 +231,9 @@ fn what_cannot_be_piped() {
     host.cp().arg(&missing).arg("-").fails_at_once(2, "no such file");
     host.cp().arg(&folder).arg("-").fails(1, "it is a folder");
     host.cp().arg("-").arg(&folder).stdin(producer(vec![1])).fails(1, "a folder stands where the file should be");
-    assert!(leftovers(&host.file("folder")).is_empty());
+    assert!(leftovers(&host.file("folder")).is_empty() && leftovers(&host.file("")).is_empty());
+    host.cp().arg("-T").arg(&a).arg(host.file("folder")).fails(1, "a folder stands where the file should be");
+    assert!(leftovers(&host.file("")).is_empty());
     host.cp().arg("-").arg(host.far("folder/")).fails_at_once(2, "give the name of the new file");
     host.cp().arg("-").arg("far:").fails_at_once(2, "give the name of the new file");
     host.cp().arg("-").arg("-").fails_at_once(2, "must be a file of another host");

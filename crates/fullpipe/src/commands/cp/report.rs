@@ -53,7 +53,10 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     tell(!args.json && !args.quiet, format_args!("{line}"));
     if !args.json && !args.quiet {
         for file in told(&summary.distrusted) {
-            errln!("not trusted: {file}; what it holds was copied again, under another name");
+            errln!(
+                "not trusted: {file}; it was left alone, and what it was for was copied anew; remove .fullpipe.* there if nobody \
+                 copies to that folder now"
+            );
         }
     }
     if summary.unfinished > 0 && !args.json && !args.quiet {
