@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import cubic, delay, depth, impair, iperf, kernels, loss, rate, repeat, table, window
+from . import cubic, delay, depth, disk, impair, iperf, kernels, loss, rate, repeat, table, window
 from .row import Check, Row
 from .tool import Program, ToolError, scenario
 
@@ -19,6 +19,7 @@ CHECKS: dict[str, Check] = {
     "iperf3": iperf.against,
     "repeat": repeat.repeat,
     "impairments": impair.impairments,
+    "disk": disk.disks,
     "kernel": kernels.kernels,
 }
 #: Exit codes: a bar was missed; the testbed cannot run here.
