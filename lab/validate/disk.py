@@ -124,6 +124,7 @@ def largest_request() -> Iterator[Row]:
     yield from rows(
         "100MB/s", rate(f"writes of {kib} KiB", "write", 100e6, SECONDS, block=kib << 10, held=False)
     )
+    yield from rows("200MB/s+devices:4", rate("writes", "write", 200e6, SECONDS, held=False))
 
 
 def nothing_kept() -> Iterator[Row]:
@@ -190,7 +191,7 @@ def disks(fast: bool) -> Iterator[Row]:
     for text, microseconds in (("200us", 200.0), ("5ms", 5000.0)):
         yield from rows(f"500MB/s+latency:{text}", latency(microseconds, 1))
     for depth in (1, 4, 64):
-        yield from rows(f"2GB/s+latency:1ms+depth:{depth}", queue(depth, 1000.0, SECONDS))
+        yield from rows(f"2GB/s+latency:1ms+depth:{depth}", queue(depth, 1000.0, 1))
     yield from largest_request()
     yield from nothing_kept()
     yield from contents("a", "500MB/s+devices:4", "dm-0")
