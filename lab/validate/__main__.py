@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import cubic, delay, depth, impair, iperf, kernels, loss, rate, repeat, table, window
+from . import cubic, delay, depth, disk, impair, iperf, kernels, loss, rate, repeat, table, window
 from .row import Check, Row
 from .tool import Program, ToolError, scenario
 
@@ -19,6 +19,7 @@ CHECKS: dict[str, Check] = {
     "iperf3": iperf.against,
     "repeat": repeat.repeat,
     "impairments": impair.impairments,
+    "disk": disk.disks,
     "kernel": kernels.kernels,
 }
 #: Exit codes: a bar was missed; the testbed cannot run here.
@@ -55,7 +56,7 @@ def run(name: str, fast: bool) -> list[tuple[Row, float]]:
 def main() -> int:
     """Runs the checks and returns the exit code."""
     parser = argparse.ArgumentParser(prog="python3 -m lab.validate", description="Validates the testbed.")
-    parser.add_argument("--fast", action="store_true", help="all checks, each shortened; under a minute")
+    parser.add_argument("--fast", action="store_true", help="all checks, each shortened; about a minute")
     parser.add_argument("--only", metavar="NAME", action="append", choices=CHECKS, help=", ".join(CHECKS))
     parser.add_argument("--write", metavar="FILE", type=Path, help="put the table into this document")
     args = parser.parse_args()

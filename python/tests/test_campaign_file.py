@@ -134,6 +134,12 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ('rate = "10gbit"', 'rate = "10gbit"\nmtu = 1400', ["path mtu", "1500 or 9000"]),
         ('rate = "10gbit"', 'rate = "10gbit"\nkernel = 6.12', ["path kernel", "quotation marks"]),
         ('rate = "10gbit"', 'rate = "10gbit"\nhost = "dtn2"', ["'dtn2' is not a host of an emulated path"]),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\ndisk_b = "1GB/s+depth:1"',
+            ["grid 1 path: 'disk_b' would have no effect", "memory to memory", "Leave it out", "lab run"],
+        ),
+        ('rate = "10gbit"', 'rate = "10gbit"\ndisk = ["1GB/s"]', ["'disk' would have no effect"]),
         ('rate = "10gbit"', 'rate = "10gbit"\nmodality = "atm"', ["path modality", "'atm'", "oc192"]),
         ('cc = "cubic"', 'cc = "cubik"', ["campaign.toml: grid 1 transport cc", "perhaps 'cubic'", "yeah"]),
         ('cc = "cubic"', 'cc = "qqqq"', ["'qqqq' is not in the testbed's kernel; it has bbr"]),

@@ -18,6 +18,8 @@ BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 4_000, 2**30 - 1
 """The range of socket buffers; the kernel accepts at most INT_MAX / 2."""
 SAMPLE_MIN_NS = 10_000_000
 """The shortest sampling interval."""
+DISK_KEYS = ("disk", "disk_a", "disk_b")
+"""The keys of an emulated path that set disks. No run of a campaign reads or writes a disk."""
 
 
 def _listed(value: object) -> object:
@@ -127,6 +129,18 @@ class PathAxes(_Table):
     kernel: Axis[_or_none(Text)] = [None]  # type: ignore[valid-type]
     cross: Axis[_or_none(Cross)] = [None]  # type: ignore[valid-type]
     host_noise: Axis[_or_none(Time)] = [None]  # type: ignore[valid-type]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_disks(cls, table: object) -> object:
+        for key in DISK_KEYS:
+            if isinstance(table, dict) and key in table:
+                raise UsageError(
+                    f"'{key}' would have no effect: a campaign's runs go from memory to memory. "
+                    "Leave it out; to copy between emulated disks, run fullpipe cp in a scenario "
+                    "(fullpipe lab run FILE)"
+                )
+        return table
 
     @model_validator(mode="after")
     def _complete(self) -> "PathAxes":
