@@ -28,12 +28,13 @@ const SYSTEM: &str = "/etc/fullpipe/config.toml";
 /// Largest file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
 /// The flags of `cp` that a file may set: those that belong to a host or to the path to it.
-pub const FLAGS: [&str; 21] = [
+pub const FLAGS: [&str; 22] = [
     "via",
     "data-ports",
     "ssh",
     "port",
     "identity",
+    "jump",
     "far-program",
     "far-binary",
     "no-deploy",

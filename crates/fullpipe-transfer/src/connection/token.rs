@@ -102,6 +102,12 @@ pub(crate) fn key_file(token: &Path) -> PathBuf {
     beside(token, ".key")
 }
 
+/// Whether there is a server's private key beside a token file.
+#[must_use]
+pub fn has_identity(token: &Path) -> bool {
+    key_file(token).symlink_metadata().is_ok()
+}
+
 /// The path of the server's token store, given the server's token file.
 pub fn store_file(token: &Path) -> PathBuf {
     beside(token, ".store")

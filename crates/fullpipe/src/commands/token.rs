@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::Time;
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::connection::token::Token;
+use fullpipe_transfer::connection::token::{self, Token};
 use fullpipe_transfer::connection::token_store::{self, Grant, Rights};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -132,6 +132,8 @@ fn new(args: &New) -> Result {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let expires_unix_s = args.expires.map(|seconds| now.saturating_add(seconds));
     let grant = Grant { name: String::new(), rights, folder, expires_unix_s };
+    // Without one, the token is for a server that has not begun.
+    let is_first = !token::has_identity(&file);
     let mut kept = false;
     let keep = |token: &Token, _: &Grant| match &args.out {
         Some(out) => write(out, token).inspect(|()| kept = true),
@@ -169,6 +171,13 @@ fn new(args: &New) -> Result {
         None => "it is not shown again".to_owned(),
     };
     errln!("token {}: {} below {folder}, {end}; {place}", grant.name, grant.rights);
+    if is_first {
+        errln!(
+            "{} is new, and with it a server's key: no server that runs takes this token; start one with --token-file {}",
+            file.display(),
+            file.display()
+        );
+    }
     if grant.folder.is_some() {
         errln!(
             "it opens only a server that has this token file and serves {folder} or a folder above it (serve --root)"

@@ -53,6 +53,17 @@ fn data_go_through_ssh() {
 }
 
 #[test]
+fn a_jump_host_is_a_flag() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let to = format!("walled:{}", host.file("b").display());
+    host.cp().arg(host.file("a")).arg(&to).fails(4, "walled");
+    host.cp().words("-J jump").arg(host.file("a")).arg(&to).ok();
+    assert_eq!(fs::read(host.file("b")).unwrap(), b"1");
+    host.cp().words("-J jump").arg(host.file("a")).arg("lab:rtt=1ms,rate=1gbit:/tmp/").fails_at_once(2, "--jump");
+}
+
+#[test]
 fn nothing_is_left_of_the_connections() {
     let host = Host::start();
     let (program, ids) = host.known_by_id();

@@ -126,6 +126,9 @@ pub struct Args {
     /// Log in with this private key, as 'ssh -i'
     #[arg(long, short, value_name = "FILE", help_heading = OVER_SSH)]
     pub identity: Option<PathBuf>,
+    /// Go through this host, or several with commas, as 'ssh -J'
+    #[arg(long, short = 'J', value_name = "HOST", help_heading = OVER_SSH)]
+    pub jump: Option<String>,
     /// Run this program on HOST [default: the fullpipe on the PATH of its logins; if that is missing or of another version, this
     /// one, which is sent to ~/.cache/fullpipe/bin there]
     #[arg(long, value_name = "PROGRAM", help_heading = OVER_SSH)]
@@ -190,7 +193,7 @@ pub struct Args {
 }
 
 /// The arguments that `-h` shows; `--help` shows all.
-const SHORT_HELP: [&str; 16] = [
+const SHORT_HELP: [&str; 17] = [
     "paths",
     "recursive",
     "no_target_directory",
@@ -203,6 +206,7 @@ const SHORT_HELP: [&str; 16] = [
     "pacing",
     "port",
     "identity",
+    "jump",
     "dry_run",
     "verbose",
     "quiet",

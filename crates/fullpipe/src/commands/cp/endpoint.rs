@@ -214,6 +214,7 @@ pub fn fits(args: &Args, place: &Place) -> Result<()> {
     let ssh = [
         ("--port", args.port.is_some()),
         ("--identity", args.identity.is_some()),
+        ("--jump", args.jump.is_some()),
         ("--ssh", args.ssh != SSH),
         ("--far-program", args.far_program.is_some()),
         ("--far-binary", args.far_binary.is_some()),
@@ -294,6 +295,7 @@ fn ssh_command(args: &Args) -> Result<Vec<OsString>> {
     let mut ssh: Vec<OsString> = words.into_iter().map(OsString::from).collect();
     ssh.extend(args.port.iter().flat_map(|port| ["-p".into(), port.to_string().into()]));
     ssh.extend(args.identity.iter().flat_map(|key| ["-i".into(), key.clone().into()]));
+    ssh.extend(args.jump.iter().flat_map(|hosts| ["-J".into(), hosts.into()]));
     Ok(ssh)
 }
 
