@@ -40,7 +40,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST[:PORT] that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, or
+    /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, or
     /// disk:FOLDER for storage
     path: String,
     /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate [default: tcp]
