@@ -49,7 +49,7 @@ pub struct Circumstances {
     pub rtt_ns: u64,
     /// Length of the run in real time, s.
     pub wall_s: f64,
-    /// [`MeasureOptions::omit`].
+    /// As [`MeasureOptions::omit`].
     pub omit: Option<Duration>,
     /// Whether the user wanted the run to end before its time or size.
     pub interrupted: bool,

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fullpipe_path::{Workload, text};
+use fullpipe_path::{Direction, Workload, text};
 
 use crate::error::{NetError, system};
 use crate::sample::{Sample, Sampler};
@@ -53,8 +53,8 @@ impl Control {
         }
     }
 
-    /// Waits a moment until the other end has closed the connection, and passes over what it sends until then: a close with
-    /// unread data would destroy what this end has sent last (RFC 1122, section 4.2.2.13).
+    /// Waits a moment until the other end has closed the connection, and passes over a [`Message::Stop`] that came too late: a close
+    /// with unread data would destroy what this end has sent last (RFC 1122, section 4.2.2.13).
     pub(crate) fn wait_for_hang_up(&mut self) {
         const LONGEST: Duration = Duration::from_secs(1);
         if self.stream.set_read_timeout(Some(LONGEST)).is_ok() {
@@ -234,8 +234,8 @@ fn failure(error: &NetError) -> Message {
 }
 
 /// Waits for the end of the run. The receiver ends it when all bytes have arrived, the time is over, or the client interrupts
-/// it; the sender when the receiver says so. Both end it with an error if the other end disappears, a stream breaks, nothing moves, or the run takes
-/// too long.
+/// it; the sender when the receiver says so. Both end it with an error if the other end disappears, a stream breaks, nothing
+/// moves, or the run takes too long.
 fn watch(
     role: &Role<'_>,
     traffic: &Traffic,
@@ -305,7 +305,9 @@ fn watch(
         }
         if ready[0] {
             return match (control.receive("moving data")?, role.end) {
-                (Message::Finished, Side::Sender) | (Message::Stop, Side::Receiver) => Ok(()),
+                (Message::Finished, Side::Sender) => Ok(()),
+                // Only a client may cut a run short; to a client that receives, it would look as if all had come.
+                (Message::Stop, Side::Receiver) if role.request.direction == Direction::Send => Ok(()),
                 (other, _) => Err(control.unexpected(&other)),
             };
         }
@@ -334,7 +336,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use fullpipe_path::{Buffer, Direction, Size, Time, Transport};
+    use fullpipe_path::{Buffer, Size, Time, Transport};
 
     use super::*;
     use crate::stream::{Observation, StreamHandle};
@@ -373,6 +375,34 @@ mod tests {
         fn close(&self) {}
     }
 
+    /// A stream on which nothing comes.
+    struct Idle;
+
+    impl Read for Idle {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(300));
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
+    }
+
+    impl Write for Idle {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl DataStream for Idle {
+        fn handle(&self) -> Arc<dyn StreamHandle> {
+            Arc::new(Broken)
+        }
+        fn finish(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     /// Runs a sender whose stream breaks at once. Returns its error, how long it ran, and the other end of its control
     /// connection, on which `told` has been sent before.
     fn broken_sender(told: Option<&Message>) -> (Result<(), NetError>, Duration, TcpStream) {
@@ -407,6 +437,30 @@ mod tests {
         assert_eq!(late.to_string(), "lost peer while asking: no answer for 20 s");
         let silent = control.lost("sending data", io::Error::new(io::ErrorKind::TimedOut, "no datagram for 30 s"));
         assert_eq!(silent.to_string(), "lost peer while sending data: no datagram for 30 s");
+    }
+
+    /// A server that sends could else have a part count as the whole.
+    #[test]
+    fn only_the_client_cuts_a_run_short() {
+        for (direction, ends) in [(Direction::Send, true), (Direction::Receive, false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut sender = listener.accept().unwrap().0;
+            wire::send(&mut sender, &Message::Stop).unwrap();
+            let mut control = Control::new(stream, "sender".into()).unwrap();
+            let request = Request {
+                transport: Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None },
+                workload: Workload::Size(Size(1_000_000)),
+                direction,
+                seed: 1,
+                sample: Time(100_000_000),
+            };
+            let (zero_ns, stall_ns) = (sys::now_ns(), 30_000_000_000);
+            let role =
+                Role { end: Side::Receiver, request: &request, zero_ns, rtt_ns: 1_000_000, stall_ns, limit_ns: None };
+            let ended = run(&role, vec![Box::new(Idle)], 0, &mut control, &Watcher::default()).map(drop);
+            assert_eq!(ended.is_ok(), ends, "{direction:?}: {ended:?}");
+        }
     }
 
     #[test]
