@@ -154,6 +154,12 @@ impl LabDisk {
         if self.size < LEAST_SIZE || self.size.0 > 1 << 50 {
             return bad(format!("size: {} is outside {LEAST_SIZE} to {}", self.size, Size(1 << 50)));
         }
+        if self.devices > 1 && self.stripe.0 * u64::from(self.devices) > self.size.0 {
+            return bad(format!(
+                "stripe: {} devices of {} are more than the disk of {}",
+                self.devices, self.stripe, self.size
+            ));
+        }
         if !self.keep && self.fs != FileSystem::Xfs {
             return bad("keep:no needs fs:xfs, which alone keeps its own data apart".into());
         }
@@ -250,6 +256,7 @@ mod tests {
             ("1GB/s+depth:0", "depth: '0' is not a number of requests from 1 to 1024"),
             ("1GB/s+devices:17", "devices: '17' is not a number of devices from 1 to 16"),
             ("1GB/s+stripe:3MiB", "is not a power of two"),
+            ("1GB/s+devices:4+stripe:1GiB", "stripe: 4 devices of 1.073741824GB are more than the disk of 2GB"),
             ("1GB/s+latency:1", "latency: '1' is not a time"),
             ("1GB/s+latency:1h", "is over 10s"),
             ("1GB/s+fs:zfs", "'zfs' is neither xfs nor ext4"),

@@ -1,7 +1,8 @@
 //! The terms of fullpipe as types: plain data and parsing.
 //!
 //! A [`Path`] lies between two hosts, a [`Transport`] is how to send, a [`Workload`] what to send. Together with a seed they
-//! describe a [`Run`], and a [`record`] holds its result. [`storage`] describes what is measured of a disk. Nothing here has a socket or a clock; only [`record`] writes files.
+//! describe a [`Run`], and a [`record`] holds its result. [`storage`] describes what is measured of a disk. Nothing
+//! here has a socket or a clock; only [`record`] writes files.
 
 pub mod exit;
 pub mod lab_disk;

@@ -9,13 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fullpipe_path::LabPath;
+use fullpipe_net::sys;
 use fullpipe_path::lab_disk::{FileSystem, LabDisk};
 use nix::mount::{MsFlags, mount};
 
 use super::step::{Doing, Fallible};
 use super::topology::Net;
-use crate::job::DISK;
+use crate::job::{DISK, Job};
 
 /// Where the kernel is told of devices.
 const CONFIGFS: &str = "/sys/kernel/config";
@@ -78,12 +78,12 @@ fn tool(program: &str, package: &str, arguments: &[&str]) -> Fallible<String> {
     Err(format!("{program} failed ({}): {said}", done.status))
 }
 
-/// Stripes devices of `bytes` each. Returns the node of the whole.
+/// Stripes devices of `bytes` each, a multiple of the stripe. Returns the node of the whole.
 fn striped(name: &str, nodes: &[PathBuf], bytes: u64, stripe: u64) -> Fallible<PathBuf> {
     const SECTOR: u64 = 512;
-    let each = bytes / stripe * stripe / SECTOR;
-    let table: String = nodes.iter().map(|node| format!(" {} 0", node.display())).collect();
-    let table = format!("0 {} striped {} {}{table}", each * nodes.len() as u64, nodes.len(), stripe / SECTOR);
+    let count = nodes.len();
+    let parts: String = nodes.iter().map(|node| format!(" {} 0", node.display())).collect();
+    let table = format!("0 {} striped {count} {}{parts}", bytes / SECTOR * count as u64, stripe / SECTOR);
     tool("dmsetup", "dmsetup", &["create", name, "--noudevsync", "--table", &table])?;
     let minor = tool("dmsetup", "dmsetup", &["info", "--columns", "--noheadings", "-o", "minor", name])?;
     Ok(PathBuf::from(format!("/dev/dm-{}", minor.trim())))
@@ -147,9 +147,9 @@ fn format(end: &str, disk: &LabDisk) -> Fallible<Formatted> {
     }
 }
 
-/// Makes the disks of a path's ends, and mounts each at its end.
-pub(super) fn make(path: &LabPath, net: &Net) -> Fallible<()> {
-    let ends = [("a", &path.disk_a, &net.a), ("b", &path.disk_b, &net.b)];
+/// Makes the disks of a path's ends, and mounts each at its end, before the scenario's time begins.
+pub(super) fn make(job: &Job, net: &Net) -> Fallible<()> {
+    let ends = [("a", &job.path.disk_a, &net.a), ("b", &job.path.disk_b, &net.b)];
     if ends.iter().all(|(_, disk, _)| disk.is_none()) {
         return Ok(());
     }
@@ -166,6 +166,10 @@ pub(super) fn make(path: &LabPath, net: &Net) -> Fallible<()> {
             fs::set_permissions(DISK, std::os::unix::fs::PermissionsExt::from_mode(0o1777))
                 .doing(|| format!("opening {DISK} to users"))
         })?;
+    }
+    let ready_ns = sys::now_ns();
+    if ready_ns > job.zero_ns() {
+        return Err(format!("the disks took {:.0} s to format; give faster or smaller ones", ready_ns as f64 / 1e9));
     }
     Ok(())
 }

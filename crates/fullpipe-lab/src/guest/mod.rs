@@ -66,6 +66,6 @@ fn work() -> Fallible<Report> {
     root::enter(&folder)?;
     let children = programs::children()?;
     let net = topology::build(&job)?;
-    disks::make(&job.path, &net)?;
+    disks::make(&job, &net)?;
     programs::run(&job, &net, &children)
 }

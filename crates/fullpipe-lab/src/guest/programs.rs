@@ -89,10 +89,6 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
     });
     let mut stage = Stage { job, net, running, by_pid: HashMap::new(), queue: Vec::new(), progress, noise };
     sys::exact_timers();
-    let ready_ns = sys::now_ns();
-    if ready_ns > zero_ns {
-        return Err(format!("the disks took {:.0} s to format; give faster or smaller ones", ready_ns as f64 / 1e9));
-    }
     sys::sleep_until(zero_ns);
     cross_traffic::start(&job.path, net)?;
     let mut next_sample = zero_ns;
