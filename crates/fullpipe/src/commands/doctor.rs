@@ -113,13 +113,13 @@ fn of_mount(folder: &str, args: &Args) -> Result {
     }
     let mut host = Host::read(FilePath::new("/"), None);
     host.ask();
-    let (rtt, rtt_from, no_rtt) = match (args.rtt, mount.round_trip()) {
-        (Some(rtt), _) => (rtt, "as given".to_owned(), None),
-        (None, Ok(rtt)) => (rtt, format!("measured to {}", mount.source), None),
-        (None, Err(why)) => (DEFAULT_RTT, "assumed; set with --rtt".to_owned(), Some(why)),
-    };
-    let known = Args { path: None, rtt: Some(rtt), rate: args.rate, all: false, strict: false, json: false };
-    let goal = Goal { rtt_from, ..goal(&known, None, &host).0 };
+    let given = args.rtt.map(|rtt| (rtt, "as given".to_owned(), None));
+    let (rtt, rtt_from, no_rtt) = given.unwrap_or_else(|| match mount.round_trip() {
+        Ok(rtt) => (rtt, format!("measured to {}", mount.source), None),
+        Err(why) => (DEFAULT_RTT, assumed("--rtt"), Some(why)),
+    });
+    let (rate, rate_from) = wanted_rate(args, None, &host);
+    let goal = Goal { rtt, rtt_from, rate, rate_from };
     let (rtt_s, rate_bps) = (goal.rtt.seconds(), goal.rate.0 as f64);
     let by = Yardstick { rtt_s, rate_bps, asked: args.rate.is_some(), ranking: Vec::new() };
     let mut findings = check::nfs::check(&mount, &host, &by);
@@ -148,7 +148,6 @@ fn tell(args: &Args, host: &Host, goal: &Goal, by: &Yardstick, findings: &[Findi
 
 /// The path to check for; and the error, if the RTT to a host could not be measured.
 fn goal(args: &Args, path: Option<&Path>, host: &Host) -> (Goal, Option<String>) {
-    let assumed = |flag: &str| format!("assumed; set with {flag}");
     let mut no_rtt = None;
     let (rtt, rtt_from) = match (args.rtt, path) {
         (Some(rtt), _) => (rtt, "as given".into()),
@@ -162,16 +161,25 @@ fn goal(args: &Args, path: Option<&Path>, host: &Host) -> (Goal, Option<String>)
         },
         (None, None) => (DEFAULT_RTT, assumed("--rtt")),
     };
+    let (rate, rate_from) = wanted_rate(args, path, host);
+    (Goal { rtt, rtt_from, rate, rate_from }, no_rtt)
+}
+
+fn assumed(flag: &str) -> String {
+    format!("assumed; set with {flag}")
+}
+
+/// The rate to check for, and where it comes from, in words.
+fn wanted_rate(args: &Args, path: Option<&Path>, host: &Host) -> (Rate, String) {
     // A virtual link claims 10 Gb/s, which counts only if the data go that way.
     let counts = |interface: &&Interface| interface.device || matches!(path, Some(Path::Host(_)));
     let fastest = host.interfaces.iter().filter(counts).filter_map(|i| Some((i.speed_bps?, &i.name))).max();
-    let (rate, rate_from) = match (args.rate, path, fastest) {
+    match (args.rate, path, fastest) {
         (Some(rate), ..) => (rate, "as given".into()),
         (None, Some(Path::Lab(lab)), _) => (lab.rate, "as given".into()),
         (None, _, Some((speed, name))) => (Rate(speed), format!("the link of {name}")),
         (None, _, None) => (DEFAULT_RATE, assumed("--rate")),
-    };
-    (Goal { rtt, rtt_from, rate, rate_from }, no_rtt)
+    }
 }
 
 /// The interface that packets to a host leave by. Connecting a datagram socket sends nothing, but makes the kernel choose a

@@ -39,7 +39,7 @@ pub fn check(mount: &Mount, host: &Host, by: &Yardstick) -> Vec<Finding> {
     findings
 }
 
-/// A name as a shell takes it.
+/// A word as a shell takes it.
 fn quoted(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), |quoted| quoted.into_owned())
 }
@@ -60,7 +60,7 @@ fn remount(mount: &Mount, changes: &[String]) -> String {
         }
     }
     let (folder, source) = (quoted(&mount.folder.to_string_lossy()), quoted(&mount.source));
-    format!("umount {folder} && mount -t {} -o {} {source} {folder}", mount.kind, options.join(","))
+    format!("umount {folder} && mount -t {} -o {} {source} {folder}", mount.kind, quoted(&options.join(",")))
 }
 
 /// A finding whose commands unmount the file system.
@@ -102,13 +102,17 @@ fn is_small(mount: &Mount, by: &Yardstick, name: &str) -> bool {
 
 /// Rate of as many requests of this size as may be under way, bit/s.
 fn carried(mount: &Mount, by: &Yardstick, bytes: u64) -> f64 {
-    by.through((bytes * slot_count(mount)) as f64)
+    by.through(bytes.saturating_mul(slot_count(mount)) as f64)
 }
 
 /// The size of a request.
 fn request(mount: &Mount, by: &Yardstick, name: &str, again: &str) -> Finding {
     let Some(bytes) = mount.number(name) else {
-        return Finding::unseen(name, "the kernel does not tell it", format!("nfsstat -m {}", mount.folder.display()));
+        return Finding::unseen(
+            name,
+            "the kernel does not tell it",
+            format!("nfsstat -m {}", quoted(&mount.folder.to_string_lossy())),
+        );
     };
     let shown = format::bytes(bytes as f64);
     if !is_small(mount, by, name) {
@@ -141,7 +145,7 @@ fn slots(mount: &Mount, by: &Yardstick, again: &str) -> Finding {
         return Finding::unseen(subject, "could not see how many are asked for", format!("cat {file}"));
     };
     let request = mount.number("rsize").unwrap_or(REQUEST_BYTES).max(1);
-    let bps = by.through((slots * request) as f64);
+    let bps = by.through(slots.saturating_mul(request) as f64);
     // Linux's server grants what its memory for replies allows (nfsd4_get_drc_mem, fs/nfsd/nfs4state.c): half of 64 in the testbed.
     let server = "the server may grant fewer, about half in the testbed, whatever is asked for";
     if bps >= by.rate_bps || slots >= MOST_SLOTS {
@@ -224,7 +228,7 @@ mod tests {
         assert_eq!(find(&found, "rsize").state, State::Ok);
         let wsize = find(&found, "wsize");
         assert!(wsize.state == State::Costs && wsize.only_if.as_ref().unwrap().contains("no program uses"));
-        let again = "umount '/mnt/far away' && mount -t nfs4 -o vers=4.2,rsize=1048576,hard,wsize=1048576,nconnect=4 \
+        let again = "umount '/mnt/far away' && mount -t nfs4 -o 'vers=4.2,rsize=1048576,hard,wsize=1048576,nconnect=4' \
                      10.0.2.1:/data '/mnt/far away'";
         assert_eq!(wsize.fix, [again]);
         let slots = find(&found, "session slots");
@@ -250,6 +254,6 @@ mod tests {
         assert!(find(&found, "session slots").words.contains("no sessions"));
         let costs: Vec<&Finding> = found.iter().filter(|finding| finding.state == State::Costs).collect();
         assert_eq!(costs.len(), 1, "{costs:?}");
-        assert!(costs[0].subject == "sync" && costs[0].fix[0].contains("wsize=65536,async "), "{costs:?}");
+        assert!(costs[0].subject == "sync" && costs[0].fix[0].contains("wsize=65536,async' "), "{costs:?}");
     }
 }
