@@ -46,7 +46,7 @@ pub struct Args {
     /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate [default: tcp]
     #[arg(long, value_name = "tcp|udt")]
     transport: Option<Protocol>,
-    /// Use this congestion control of TCP, under its kernel name [default: cubic]
+    /// Use this congestion control of TCP, under its kernel name [default: cubic, or the system's own where this user cannot use it]
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
     /// Send over this many parallel streams, 1 to 64 [default: 1]
@@ -215,7 +215,7 @@ fn allowed(transport: Transport, path: &Path, args: &Args) -> Transport {
     let Ok(system) = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control") else { return transport };
     let cc = system.trim().to_owned();
     if !args.quiet {
-        errln!("this user may not use {}: measuring with {cc}, this system's own (--cc chooses another)", transport.cc);
+        errln!("this user cannot use {}: measuring with {cc}, this system's own (--cc chooses another)", transport.cc);
     }
     Transport { cc, ..transport }
 }
@@ -234,7 +234,8 @@ fn repeat(mut run: Run, args: &Args) -> Result {
     let mut failures = 0;
     for i in 0..times {
         if let Some(every) = args.every {
-            wait_until(begun + every.duration().saturating_mul(i), &is_interrupted);
+            let due = every.duration().saturating_mul(i);
+            wait_for(&|| due.saturating_sub(begun.elapsed()), &is_interrupted);
         }
         if is_interrupted() {
             return Err(Failure::new(ExitClass::Interrupted, "interrupted"));
@@ -259,13 +260,11 @@ fn repeat(mut run: Run, args: &Args) -> Result {
     }
 }
 
-/// Waits until an instant, or until `is_over`.
-fn wait_until(instant: Instant, is_over: &dyn Fn() -> bool) {
+/// Waits until no time is left, or until `is_over`.
+fn wait_for(left: &dyn Fn() -> Duration, is_over: &dyn Fn() -> bool) {
     const STEP: Duration = Duration::from_millis(100);
-    while !is_over()
-        && let Some(left) = instant.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-    {
-        std::thread::sleep(left.min(STEP));
+    while !is_over() && !left().is_zero() {
+        std::thread::sleep(left().min(STEP));
     }
 }
 
@@ -302,12 +301,17 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
     Ok(())
 }
 
-/// Prints intervals that are over.
+/// Prints intervals that are over, for people below a heading.
 fn print_intervals(over: &[Interval], args: &Args) {
     for interval in over {
         match serde_json::to_string(interval) {
             Ok(line) if args.json => outln!("{line}"),
-            _ if !args.quiet => outln!("{}", interval.line()),
+            _ if !args.quiet => {
+                if interval.is_first() {
+                    outln!("{}", Interval::HEADING);
+                }
+                outln!("{}", interval.line());
+            }
             _ => {}
         }
     }
@@ -321,14 +325,7 @@ fn show_intervals(record: &str, run: &Run, args: &Args) {
     let mut intervals = Intervals::new(every.duration().as_secs_f64(), sends);
     let mut over = intervals.take(record.lines().filter_map(|line| SampleLine::read(line, side)));
     over.extend(intervals.rest());
-    print_heading(args);
     print_intervals(&over, args);
-}
-
-fn print_heading(args: &Args) {
-    if args.interval.is_some() && !args.json && !args.quiet {
-        outln!("{}", Interval::HEADING);
-    }
 }
 
 /// Reads a path from the command line, or from a TOML file.
@@ -402,7 +399,6 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         tick: args.interval.map(|every| every.duration().min(Duration::from_millis(100))),
         interrupted,
     };
-    print_heading(args);
     let measured = fullpipe_net::measure(host, &request, &options, &watcher)?;
     if let Some(mut intervals) = intervals.into_inner() {
         let side = if run.direction == Direction::Send { Side::Sender } else { Side::Receiver };

@@ -75,6 +75,11 @@ impl Interval {
     /// The heading of the lines of a table.
     pub const HEADING: &'static str = "     seconds           rate   retransmits    round trip      window";
 
+    /// Whether the run begins with it.
+    pub fn is_first(&self) -> bool {
+        self.begin_s == 0.0
+    }
+
     /// The interval as a line of a table.
     pub fn line(&self) -> String {
         let seconds = format!("{:.1}-{:.1}", self.begin_s, self.end_s);
@@ -221,6 +226,7 @@ mod tests {
         assert!((first.rtt_s.unwrap() - 0.003).abs() < 1e-9);
         assert_eq!(first.line(), "     0.0-1.0     159.8 Mb/s            20      3.000 ms    20.00 KB");
         assert_eq!(Interval::HEADING.len(), first.line().len());
+        assert!(first.is_first() && !second.is_first());
     }
 
     #[test]
