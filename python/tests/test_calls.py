@@ -453,6 +453,29 @@ def test_a_measurement_is_a_record_that_read_runs_reads(server: Server, tmp_path
     assert both.skipped == []
 
 
+def test_interval_lines_are_no_part_of_the_record(server: Server) -> None:
+    measured = fullpipe.measure(
+        server.address, duration=0.4, omit=0.1, token_file=server.token, flags=["--interval", "100ms"]
+    )
+    assert b'"interval"' not in measured.body and fullpipe.read_runs(measured).runs.height == 1
+    assert measured.result["after_omitted"]["omit_s"] == 0.1
+
+
+def test_a_measurement_is_one_record(server: Server) -> None:
+    for more in ([], ["--interval=50ms"]):
+        with pytest.raises(UsageError, match="measure: returns one record; leave out --repeat"):
+            fullpipe.measure(
+                server.address, size="1MB", token_file=server.token, flags=["--repeat", "2", *more]
+            )
+
+
+def test_a_measurement_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FULLPIPE", fake(tmp_path, "echo hello"))
+    for call in (fullpipe.measure, fullpipe.measure_storage):
+        with pytest.raises(RecordError, match="ended without a record; leave out flags"):
+            call("host")
+
+
 def test_measurements_that_fail(server: Server) -> None:
     with pytest.raises(PeerError, match="cannot connect"):
         fullpipe.measure("127.0.0.1:1", size="1MB")

@@ -159,7 +159,7 @@ class DryRun:
 
 
 class CopyOptions(TypedDict, total=False):
-    """The flags of `fullpipe cp` as keyword arguments; its help says what they do.
+    """Flags of `fullpipe cp` as keyword arguments; `flags` takes the others. Its help says what they do.
 
     Rates, sizes and times are text as on the command line, or numbers in bit/s, bytes and seconds. None and
     False stand for a flag that is not given.

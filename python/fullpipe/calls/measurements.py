@@ -21,7 +21,7 @@ from fullpipe.calls.options import (
     signature,
 )
 from fullpipe.calls.output import Transport, typed
-from fullpipe.errors import UsageError
+from fullpipe.errors import RecordError, UsageError
 from fullpipe.record import Record, goodput_bps, parse_record
 
 
@@ -84,7 +84,7 @@ class Measurement(Record):
 
 
 class MeasureOptions(TypedDict, total=False):
-    """The flags of `fullpipe measure` as keyword arguments."""
+    """Flags of `fullpipe measure` as keyword arguments; `flags` takes the others, but not --repeat."""
 
     transport: Text
     cc: Text
@@ -93,6 +93,7 @@ class MeasureOptions(TypedDict, total=False):
     pacing: Rate
     size: Size
     duration: Time
+    omit: Time
     reverse: Switch
     seed: Integer
     sample: Time
@@ -164,15 +165,23 @@ class StorageOptions(TypedDict, total=False):
     out: File
 
 
-def _output(call: str, target: str, words: Sequence[str]) -> tuple[bytes, Ended]:
-    """What `fullpipe measure --json` printed."""
+def _records(call: str, target: str, words: Sequence[str], kind: str) -> tuple[list[Record], Ended]:
+    """The records of a kind, `run` or `storage`, that `fullpipe measure --json` printed."""
     if not isinstance(target, str):
         raise UsageError(f"{call}: {target!r} is not text; give a path such as host:7412")
     lines: list[bytes] = []
     ended = run(["measure", "--json", *words, "--", target], lines.append)
     if ended.code:
         raise ended.error()
-    return b"".join(lines), ended
+    lines = [line for line in lines if not line.startswith(b'{"kind":"interval"')]
+    begins = [i for i, line in enumerate(lines) if line.startswith(f'{{"kind":"{kind}"'.encode())]
+    if not begins:
+        raise RecordError("fullpipe measure ended without a record; leave out flags that change its output")
+    found = [
+        parse_record(b"".join(lines[begin:end]), "the output of fullpipe measure", kind)
+        for begin, end in pairwise([*begins, len(lines)])
+    ]
+    return found, ended
 
 
 def measure(target: str, *, flags: Sequence[str] = (), **options: Unpack[MeasureOptions]) -> Measurement:
@@ -203,8 +212,10 @@ def measure(target: str, *, flags: Sequence[str] = (), **options: Unpack[Measure
     if isinstance(target, str) and target.startswith("disk:"):
         raise UsageError("measure: disk: is storage, not a path; use fullpipe.measure_storage(FOLDER)")
     words = [*flags_of("measure", options, MeasureOptions), *checked_flags("measure", flags)]
-    content, ended = _output("measure", target, words)
-    record = parse_record(content, "the output of fullpipe measure")
+    records, ended = _records("measure", target, words, "run")
+    if len(records) > 1:
+        raise UsageError("measure: returns one record; leave out --repeat, and call it several times")
+    (record,) = records
     return Measurement(record.header, record.body, record.result, tuple(ended.notes()))
 
 
@@ -233,13 +244,7 @@ def measure_storage(
         StoppedError: The program was interrupted by another process (exit code 130).
     """
     words = [*flags_of("measure_storage", options, StorageOptions), *checked_flags("measure_storage", flags)]
-    content, _ = _output("measure_storage", f"disk:{os.fspath(folder)}", words)
-    lines = content.splitlines(keepends=True)
-    first = [i for i, line in enumerate(lines) if line.startswith(b'{"kind":"storage"')]
-    records = (
-        parse_record(b"".join(lines[begin:end]), "the output of fullpipe measure", "storage")
-        for begin, end in pairwise([*first, len(lines)])
-    )
+    records, _ = _records("measure_storage", f"disk:{os.fspath(folder)}", words, "storage")
     return [StorageMeasurement(record.header, record.body, record.result) for record in records]
 
 
