@@ -119,9 +119,11 @@ def read_storage(path: str | os.PathLike[str] | Iterable[Record]) -> Storage:
     for file, record in _sources(path):
         try:
             row = _row(file, record)
-            first = seen.setdefault(tuple(row.values()), file)
-            if first != file:
-                raise RecordError(f"{file}: is the same measurement as {first.name}; only the first counts")
+            key = tuple(row.values())
+            if key in seen:
+                first = seen[key].name
+                raise RecordError(f"{file}: is the same measurement as {first}; only the first counts")
+            seen[key] = file
             rows.append(row)
         except RecordError as error:
             skipped.append(Skipped(file, str(error)))

@@ -11,6 +11,7 @@ from fullpipe.analysis.pipeline import analyze_storage
 from fullpipe.campaign import RunSpec
 from fullpipe.cli.analyze import analyze
 from fullpipe.errors import RecordError
+from fullpipe.record import read_record
 from fullpipe.storage import read_storage, storage_profile
 
 
@@ -78,6 +79,14 @@ def test_a_record_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     (tmp_path / "copy.ndjson").write_bytes((tmp_path / "a.ndjson").read_bytes())
     with pytest.warns(UserWarning, match="is the same measurement as a.ndjson"):
         assert read_storage(tmp_path).runs.height == 1
+
+
+def test_a_record_in_memory_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    write(tmp_path, "a", 9e9)
+    record = read_record(tmp_path / "a.ndjson", "storage")
+    with pytest.warns(UserWarning, match="is the same measurement as a.ndjson"):
+        storage = read_storage([record, record])
+    assert (storage.runs.height, len(storage.skipped)) == (1, 1)
 
 
 def test_a_folder_with_damaged_records_only_says_why(tmp_path: Path) -> None:
