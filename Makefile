@@ -61,7 +61,7 @@ install:
 	$(FULLPIPE) completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_fullpipe
 	$(FULLPIPE) completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fullpipe.fish
 
-# Tarball, .deb, .rpm and Python wheel, for glibc 2.17 and later.
+# Tarball, .deb, .rpm and Python wheel, for Linux 4.18 and glibc 2.17, or later.
 dist: build
 	@scripts/dist
 
@@ -85,7 +85,7 @@ lint: setup-lint build
 	@scripts/lint
 
 # The whole validation of the testbed; rewrites its table in docs/explanation/testbed-validation.md.
-validate: kernel
+validate: setup-test kernel
 	@$(MAKE) --no-print-directory python-test
 	@.venv/bin/python3 -m lab.validate --write docs/explanation/testbed-validation.md
 
