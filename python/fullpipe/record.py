@@ -136,6 +136,12 @@ def goodput_bps(result: dict[str, Any]) -> float | None:
     return float(goodput) if isinstance(goodput, int | float) else None
 
 
+def records_in(folder: Path, pattern: str = "*") -> list[Path]:
+    """Lists the records of a folder by name, without hidden ones; `**/*` for those in folders below, too."""
+    found = (p for p in folder.glob(pattern) if p.name.endswith(SUFFIXES) and p.name != FAILED)
+    return sorted(p for p in found if not any(n.startswith(".") for n in p.relative_to(folder).parts))
+
+
 def list_records(path: Path) -> list[Path]:
     """Lists the records of a folder by name; a path to a file gives only that file.
 
@@ -149,11 +155,7 @@ def list_records(path: Path) -> list[Path]:
     if not path.is_dir():
         raise RecordError(f"{path}: no such folder or record; run a campaign first, or check the name")
 
-    def records(pattern: str) -> list[Path]:
-        found = (p for p in path.glob(pattern) if p.name.endswith(SUFFIXES) and p.name != FAILED)
-        return sorted(p for p in found if not any(n.startswith(".") for n in p.relative_to(path).parts))
-
-    return records("*") or ([] if (path / "runs.parquet").is_file() else records("**/*"))
+    return records_in(path) or ([] if (path / "runs.parquet").is_file() else records_in(path, "**/*"))
 
 
 def read_failures(folder: Path) -> list[dict[str, Any]]:

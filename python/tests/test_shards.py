@@ -3,6 +3,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import synthetic
@@ -120,6 +121,31 @@ def test_records_of_other_campaigns_are_copied_too(tmp_path: Path, small: list[R
     assert (tmp_path / "all" / other.name).read_bytes() == other.read_bytes()
 
 
+def test_a_merge_without_a_shard_does_not_hide_what_is_missing(
+    tmp_path: Path, small: list[RunSpec], command: Command
+) -> None:
+    one, two, three = shards(tmp_path, small)
+    of_three = len(take(small, Shard(3, 3)))
+    assert merge(tmp_path / "none", [one, two], partial=True).missing == of_three
+    gone = next(two.glob("*.ndjson"))
+    kept = gone.read_bytes()
+    gone.unlink()
+    others = [synthetic.write(one, replace(small[0], seed=seed), samples=2) for seed in range(70, 90)]
+    found = merge(tmp_path / "all", [one, two], partial=True)
+    assert (found.missing, found.others, found.unknown) == (1, [], len(others))
+    assert len(others) > of_three, "records of other campaigns never stand for a listed run"
+    told = command("campaign", "merge", "all", one, two, "--partial")
+    assert "warning: at least 1 of 32 runs are missing" in told.stderr
+    gone.write_bytes(kept)
+    told = command("campaign", "merge", "all", one, two, "--partial")
+    assert "20 records in all may be of their runs or of another campaign" in told.stderr
+    (tmp_path / "all" / gone.name).unlink()
+    gone.unlink()
+    found = merge(tmp_path / "all", [one, two, three], partial=True)
+    assert (found.missing, found.unknown) == (1, 0)
+    assert found.others == sorted(file.stem for file in others)
+
+
 def test_packed_records_count(tmp_path: Path, small: list[RunSpec]) -> None:
     folders = shards(tmp_path, small)
     file = next(folders[0].glob("*.ndjson"))
@@ -173,8 +199,12 @@ def test_runs_that_are_there_twice(tmp_path: Path, small: list[RunSpec]) -> None
     (two / "campaign.json").write_text(json.dumps(about | {"names": about["names"][1:]}))
     with pytest.raises(UsageError, match="the shards together are not the whole campaign"):
         merge(tmp_path / "all", [one, two, three])
-    for damaged in ({"names": None}, {"shard": "x"}, {"runs": "many"}):
-        (two / "campaign.json").write_text(json.dumps(about | damaged))
+    damaged: list[dict[str, Any]] = [
+        {"names": None}, {"names": "x"}, {"shard": "x"}, {"runs": "many"}, {"file": None}, {"title": 5},
+    ]  # fmt: skip
+    lacking = [{name: value for name, value in about.items() if name != gone} for gone in ("file", "title")]
+    for content in (*(about | wrong for wrong in damaged), *lacking):
+        (two / "campaign.json").write_text(json.dumps(content))
         with pytest.raises(RecordError, match="damaged or of another version"):
             merge(tmp_path / "all", [one, two, three])
 

@@ -12,7 +12,7 @@ from fullpipe.campaign.shard import Shard, parse_shard
 from fullpipe.campaign.state import DESCRIPTION, describe, digest, read_description
 from fullpipe.errors import FailedError, RecordError, UsageError
 from fullpipe.files import whole, write_whole
-from fullpipe.record import FAILED, SUFFIXES, read_failures, read_outcome, read_record
+from fullpipe.record import FAILED, SUFFIXES, read_failures, read_outcome, read_record, records_in
 from fullpipe.units import counted
 
 
@@ -42,9 +42,14 @@ class Merged:
     records: int
     """The number of records from the shards that the folder now has."""
     missing: int
-    """The number of runs without a record in the folder."""
+    """The number of runs without a record in the folder; if `unknown` is not 0, the least that it can be."""
     others: list[str] = field(default_factory=list)
-    """The names of records in the shards' folders that are not of the campaign; they were copied, too."""
+    """The names of records in the shards' folders that are not of the campaign; they were copied, too.
+
+    Empty if a shard is absent, whose runs have names that nobody knows.
+    """
+    unknown: int = 0
+    """With a shard absent, the number of records in the folder that may or may not be of its runs."""
 
 
 def _complete(path: Path) -> bool:
@@ -58,8 +63,7 @@ def _complete(path: Path) -> bool:
 
 
 def _records(folder: Path) -> dict[str, Path]:
-    files = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES) and not p.name.startswith("."))
-    return {p.name.partition(".ndjson")[0]: p for p in files if p.name != FAILED and _complete(p)}
+    return {p.name.partition(".ndjson")[0]: p for p in records_in(folder) if _complete(p)}
 
 
 def read_part(folder: Path) -> Part:
@@ -84,6 +88,8 @@ def read_part(folder: Path) -> Part:
     try:
         shard = parse_shard(about["shard"])
         known = isinstance(about["runs"], int) and isinstance(about["runs_sha256"], str)
+        known = known and isinstance(about["file"], str) and isinstance(about["title"], str | None)
+        known = known and isinstance(about["names"], list)
         known = known and all(isinstance(name, str) for name in about["names"])
     except (KeyError, TypeError, AttributeError, UsageError):
         known = False
@@ -229,9 +235,11 @@ def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> Merged:
             _copy(file, out)
     listed = {name for part in parts for name in part.about["names"]}
     copied = {name for part in parts for name in part.records}
-    done = _records(out).keys()
-    _merge_failures(out, parts, set(done))
-    # A shard that is not there lists no names: what it lacks follows from the number of all runs.
-    others = sorted(copied - listed) if len(parts) == parts[0].shard.count else []
-    missing = max(first["runs"] - len(set(done) - set(others)), 0)
-    return Merged(first["runs"], len(copied), missing, others)
+    done = set(_records(out))
+    _merge_failures(out, parts, done)
+    if digest(listed) == first["runs_sha256"]:
+        return Merged(first["runs"], len(copied), len(listed - done), sorted(copied - listed))
+    # The names of an absent shard's runs are unknown: any other record in the folder may be of one.
+    unknown, unlisted = len(done - listed), first["runs"] - len(listed)
+    missing = len(listed - done) + max(unlisted - unknown, 0)
+    return Merged(first["runs"], len(copied), missing, unknown=unknown)

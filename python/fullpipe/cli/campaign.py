@@ -378,9 +378,15 @@ def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> 
     if kernels := _mixed_kernels(read.runs):
         _warn(f"the shards ran with guest kernels {', '.join(kernels)}, and rates differ between kernels")
     if found.missing:
+        least = "at least " if found.unknown else ""
         _warn(
-            f"{found.missing} of {counted(found.runs, 'run')} are missing; "
+            f"{least}{found.missing} of {counted(found.runs, 'run')} are missing; "
             f"'fullpipe campaign run FILE -o {out}' does them"
+        )
+    elif found.unknown:
+        _warn(
+            f"shards are absent, and {counted(found.unknown, 'record')} in {out} may be of their runs or of "
+            f"another campaign; 'fullpipe campaign run FILE -o {out}' does the runs that are missing"
         )
     if as_json:
         about = {"event": "merge", "shards": len(shards), "runs": found.runs, "records": found.records}
