@@ -1,7 +1,6 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +243,8 @@ def test_cells_with_single_runs_are_not_tested(tmp_path: Path, command: Command)
     write(tmp_path / "b", runs, around(0.2))
     told = command("analyze", "--compare", "a", "b", "--threshold", "5%")
     assert told.returncode == 0
-    assert "warning: 2 cells with too few runs cannot be tested; repeat them with other seeds" in told.stderr
+    why = "2 × one run has no spread; repeat it with other seeds"
+    assert f"warning: 2 cells cannot be tested: {why}\n" in told.stderr
     assert "2 × one run has no spread" in told.stdout
     assert told.stdout.endswith("2 cells: 2 too few runs\n")
 
@@ -293,12 +293,22 @@ def test_wrong_usage(tmp_path: Path, command: Command, arguments: list[str], cod
     assert told.stdout == ""
 
 
-def test_a_side_without_rate_before_cannot_be_a_share(tmp_path: Path) -> None:
+def test_a_side_without_rate_before_cannot_be_a_share(tmp_path: Path, command: Command) -> None:
     runs = grid(tmp_path, 'host = "dtn2"', workload='duration = "2s"')
-    old = write(tmp_path / "a", [replace(run, seed=run.seed) for run in runs], lambda run: 0.0)
+    old = write(tmp_path / "a", runs, lambda run: 0.0)
     (cell,) = compare(old, write(tmp_path / "b", runs, around(1)))["cells"]
     assert cell["cannot_say"] == "nothing arrived before the change"
     assert (cell["difference"], words.difference(cell)) == (None, "")
+    assert cell["verdict"] == "faster"
+    told = command("analyze", "--compare", "a", "b", "--threshold", "5%")
+    assert "warning: 1 cell cannot be tested: nothing arrived before the change\n" in told.stderr
+    for name, count, rate, verdict in (
+        ("c", 4, 0.0, "no difference shown"), ("d", 1, 1.0, "too few runs"),
+    ):  # fmt: skip
+        new = write(tmp_path / name, runs[:count], lambda run, rate=rate: rate)  # type: ignore[misc]
+        assert verdicts(compare(old, new)) == [verdict]
+    new = write(tmp_path / "e", runs, lambda run: float(run.seed == 1))
+    assert verdicts(compare(old, new)) == ["no difference shown"], "one run of four is no proof"
 
 
 def test_thresholds_are_shares(tmp_path: Path) -> None:

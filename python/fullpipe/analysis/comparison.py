@@ -226,11 +226,21 @@ def _verdict(low: float, high: float) -> str:
     return SLOWER if high < 1 else NO_DIFFERENCE
 
 
+def _verdict_of_nothing(before: Sequence[float], after: Sequence[float]) -> str:
+    """The verdict where nothing arrived before, so that there is no share but the means can be compared."""
+    if not np.mean(after):
+        return NO_DIFFERENCE
+    if min(len(before), len(after)) < 2:
+        return TOO_FEW
+    return FASTER if p_not_below(before, after, 1.0) < (1 - LEVEL) / 2 else NO_DIFFERENCE
+
+
 def _difference(before: Sequence[float], after: Sequence[float]) -> dict[str, Any]:
     """The difference of the means as a share of that before, with its interval, and the verdict."""
     nothing = {"difference": None, "low": None, "high": None}
     if not np.mean(before):
-        return nothing | {"verdict": NO_DIFFERENCE, "cannot_say": "nothing arrived before the change"}
+        why = "nothing arrived before the change"
+        return nothing | {"verdict": _verdict_of_nothing(before, after), "cannot_say": why}
     change = float(np.mean(after) / np.mean(before)) - 1
     if min(len(before), len(after)) < 2:
         why = "one run has no spread; repeat it with other seeds"

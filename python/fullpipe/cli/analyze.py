@@ -26,7 +26,7 @@ def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool)
     """
     from rich.console import Console
 
-    from fullpipe.analysis import beyond_threshold, compare, dump_comparison, read_side, words
+    from fullpipe.analysis import beyond_threshold, compare, dump_comparison, read_side, tables, words
     from fullpipe.analysis.console import show_comparison
 
     before, after = folders
@@ -40,9 +40,8 @@ def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool)
     if threshold is None:
         return
     sys.stdout.flush()
-    unknown = sum(cell["beyond_threshold"] is None for cell in content["cells"])
-    if unknown:
-        _warn(f"{counted(unknown, 'cell')} with too few runs cannot be tested; repeat them with other seeds")
+    if unknown := [cell for cell in content["cells"] if cell["beyond_threshold"] is None]:
+        _warn(f"{counted(len(unknown), 'cell')} cannot be tested: {', '.join(tables.reasons(unknown))}")
     if gone := content["only_before"]:
         _warn(f"{counted(len(gone), 'cell')} of {before} cannot be tested, since {after} lacks them")
     if slower := beyond_threshold(content):
