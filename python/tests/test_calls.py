@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
@@ -24,6 +25,7 @@ from fullpipe import program
 from fullpipe.calls import CopyOptions, CopyResult, DryRun, MeasureOptions, Progress, SelectOptions
 from fullpipe.calls import child as child_module
 from fullpipe.calls.measurements import StorageOptions
+from fullpipe.calls.options import flags_of
 from fullpipe.errors import (
     FailedError,
     FullpipeError,
@@ -313,11 +315,18 @@ def test_wrong_arguments_are_told_before_anything_runs(
     wrong("no open file", "-", "host:x", stdin="text")
     wrong("recursive: 'yes' is neither True nor False", "x", "host:", recursive="yes")
     wrong("pacing: -1", "x", "host:", pacing=-1)
+    for value in (2.7, 2.0, True, -1, [2]):
+        wrong("streams: .* is not a whole number", "x", "host:", streams=value)
     wrong("stall: inf", "x", "host:", stall=float("inf"))
     wrong("flags: '--steady' is text", "x", "host:", flags="--steady")
     wrong("flags: '--'", "x", "host:", flags=["--", "y"])
     with pytest.raises(TypeError, match="copy.*'recursiv'"):
         fullpipe.copy("x", "host:", recursiv=True)  # type: ignore[call-overload]
+
+
+def test_whole_numbers_are_written_as_they_are() -> None:
+    for value in (0, 8, np.int64(8), "8"):
+        assert flags_of("copy", {"streams": value}, CopyOptions) == [f"--streams={value}"]
 
 
 def test_an_argument_that_no_program_can_get(tmp_path: Path) -> None:

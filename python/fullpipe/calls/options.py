@@ -8,6 +8,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import Annotated, Any, get_args, get_type_hints
 
 from fullpipe.errors import UsageError
@@ -39,7 +40,13 @@ def _fraction(value: Any) -> str:
 
 
 def _integer(value: Any) -> str:
-    return value if isinstance(value, str) else str(round(_number(value, "number")))
+    if isinstance(value, str):
+        return value
+    # Integers of other packages, such as NumPy, have an index.
+    number = None if isinstance(value, bool) or not hasattr(value, "__index__") else index(value)
+    if number is None or number < 0:
+        raise UsageError(f"{value!r} is not a whole number; give one that is not negative")
+    return str(number)
 
 
 def _file(value: Any) -> str:
@@ -88,7 +95,7 @@ Time = Annotated[str | float | None, _Form("Time", _time)]
 Fraction = Annotated[str | float | None, _Form("Fraction", _fraction)]
 """A probability or another fraction, such as `1e-5`, `0.001%` or a number from 0 to 1."""
 Integer = Annotated[int | None, _Form("Integer", _integer)]
-"""A number."""
+"""A whole number that is not negative."""
 File = Annotated[str | os.PathLike[str] | None, _Form("File", _file)]
 """The name of a file or folder."""
 Text = Annotated[str | None, _Form("Text", _text)]
