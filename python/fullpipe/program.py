@@ -1,4 +1,4 @@
-"""Finds the `fullpipe` program, and reads why a run of it failed."""
+"""Finds the `fullpipe` program, ends it with the process that started it, and reads why a run failed."""
 
 import ctypes
 import os
@@ -41,6 +41,14 @@ def end_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Real-time signals but for the first and last have no name.
+        return f"signal {number}"
+
+
 def error_text(stderr: bytes, code: int) -> str:
     """The program's own text about its failure, without `error:`.
 
@@ -49,7 +57,8 @@ def error_text(stderr: bytes, code: int) -> str:
         code: Its exit code; negative for the signal that ended it.
 
     Returns:
-        The last error up to an empty line; without one the last line, or else words about the exit code.
+        The last error up to an empty line. Without one, the signal that ended the program; without that, the
+        last line; without any, words about the exit code.
     """
     lines = [line.rstrip() for line in stderr.decode(errors="replace").splitlines()]
     first = next((i for i in reversed(range(len(lines))) if lines[i].startswith("error:")), None)
@@ -57,6 +66,6 @@ def error_text(stderr: bytes, code: int) -> str:
         last = next((i for i in range(first, len(lines)) if not lines[i]), len(lines))
         return "\n".join(lines[first:last]).removeprefix("error:").strip()
     if code < 0:
-        return f"ended by {signal.Signals(-code).name}; perhaps the machine ran out of memory"
+        return f"ended by {_signal_name(-code)}; perhaps the machine ran out of memory"
     told = [line.strip() for line in lines if line]
     return told[-1] if told else f"exit code {code} without an error message"

@@ -24,6 +24,7 @@ import fullpipe
 from fullpipe import program
 from fullpipe.calls import CopyOptions, CopyResult, DryRun, MeasureOptions, Progress, SelectOptions
 from fullpipe.calls import child as child_module
+from fullpipe.calls.child import Ended
 from fullpipe.calls.measurements import StorageOptions
 from fullpipe.calls.options import flags_of
 from fullpipe.errors import (
@@ -585,6 +586,20 @@ def test_a_program_that_fails_without_a_word(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(FullpipeError, match="exit code 6 without an error message") as caught:
         fullpipe.copy("x", "host:")
     assert caught.value.exit_code == 6
+
+
+def test_why_a_program_ended() -> None:
+    assert program.error_text(b"x\nerror: a\n  b\n\nerror: c\n  d\n\nusage", 2) == "c\n  d"
+    assert program.error_text(b"x\ny\n", 1) == "y"
+    assert program.error_text(b"x\n", -signal.SIGKILL).startswith("ended by SIGKILL;")
+    real_time = signal.SIGRTMIN + 3
+    assert program.error_text(b"", -real_time).startswith(f"ended by signal {real_time};")
+
+
+def test_notes_end_where_the_error_begins() -> None:
+    assert Ended(1, b"warning: w\nnot kept: x\nerror: a\nb\n").notes() == ["warning: w"]
+    assert Ended(1, b"error: a\n  b\n").notes() == []
+    assert Ended(0, b"").notes() == []
 
 
 def test_where_the_program_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binary: str) -> None:

@@ -39,7 +39,7 @@ class Ended:
 
     def notes(self) -> list[str]:
         """The lines on standard error that nothing else says, such as warnings."""
-        before_error = self.stderr.decode(errors="replace").split("\nerror:")[0]
+        before_error = ("\n" + self.stderr.decode(errors="replace")).split("\nerror:")[0]
         return [line for line in before_error.splitlines() if line and not line.startswith(_REPEATED)]
 
 
