@@ -482,7 +482,7 @@ def test_a_measurement_is_one_record(server: Server) -> None:
 def test_a_measurement_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FULLPIPE", fake(tmp_path, "echo hello"))
     for call in (fullpipe.measure, fullpipe.measure_storage):
-        with pytest.raises(RecordError, match="ended without a record; leave out flags"):
+        with pytest.raises(RecordError, match="ended without a result; leave out flags"):
             call("host")
 
 

@@ -10,11 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from types import FrameType
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from fullpipe.errors import FullpipeError, MissingError, UsageError, of_exit_code
+from fullpipe.errors import (
+    FailedError,
+    FullpipeError,
+    MissingError,
+    RecordError,
+    UsageError,
+    of_exit_code,
+)
 from fullpipe.program import end_with_parent, error_text, find_binary
 
+T = TypeVar("T")
 _CLEAN_END_S = 30.0
 """How long the program may take to end after a signal before it is killed, in s."""
 _REPEATED = ("error:", "not copied:", "not kept:")
@@ -28,6 +36,37 @@ class Ended:
     code: int
     """Its exit code; negative for the signal that ended it."""
     stderr: bytes
+
+    def result(
+        self,
+        verb: str,
+        found: T | None,
+        partly: Callable[[str, Any], FullpipeError] | None = None,
+        text: str | None = None,
+    ) -> T:
+        """The result of a run that succeeded.
+
+        Args:
+            verb: The program's command, for errors.
+            found: What it printed; None if that is not a result.
+            partly: The error of a run that ended with exit code 1 and a result, made of the program's text
+                and the result.
+            text: The text of another failure, instead of the one on standard error.
+
+        Raises:
+            FullpipeError: The run failed; the error has the class of its exit code.
+            RecordError: It succeeded without a result.
+        """
+        if found is not None:
+            if self.code == 0:
+                return found
+            if partly is not None and self.code == FailedError.exit_code:
+                raise partly(self.error_text(), found)
+        if self.code == 0:
+            raise RecordError(
+                f"fullpipe {verb} ended without a result; leave out flags that change its output"
+            )
+        raise self.error(text)
 
     def error(self, text: str | None = None) -> FullpipeError:
         """The error of a run that failed, with the program's own text unless another is given."""

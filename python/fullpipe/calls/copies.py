@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, TypedDict, Unpack, overload
+from typing import Any, BinaryIO, Literal, TypedDict, Unpack, cast, overload
 
 from fullpipe.calls.child import run
 from fullpipe.calls.options import (
@@ -17,13 +17,12 @@ from fullpipe.calls.options import (
     Text,
     Texts,
     Time,
-    checked_flags,
     flags_of,
     path_word,
     signature,
 )
 from fullpipe.calls.output import Transport, object_of, typed
-from fullpipe.errors import IncompleteError, RecordError, UsageError
+from fullpipe.errors import IncompleteError, UsageError
 
 Place = str | os.PathLike[str]
 """A source or destination: text as on the command line, or a path, which is always a local name."""
@@ -356,17 +355,12 @@ def copy(
     """
     words = _words(src, dst)
     _check_stdin("-" in words, stdin)
-    arguments = ["cp", "--json", *flags_of("copy", options, CopyOptions), *checked_flags("copy", flags)]
+    arguments = ["cp", "--json", *flags_of("copy", options, CopyOptions, flags)]
     output = _Output(progress, event)
     ended = run([*arguments, *["--dry-run"] * dry_run, "--", *words], output.take, stdin)
-    result = output.result(ended.notes())
-    if ended.code == 0 and result is not None:
-        return result
-    if ended.code == IncompleteError.exit_code and result is not None:
-        raise IncompleteError(ended.error_text(), result)
-    if ended.code == 0:
-        raise RecordError("fullpipe cp ended without a result; leave out flags that change its output")
-    raise ended.error(output.last.get("error"))
+    found = output.result(ended.notes())
+    # mypy takes `object` for what two classes have in common.
+    return cast("CopyResult | DryRun", ended.result("cp", found, IncompleteError, output.last.get("error")))
 
 
 copy.__signature__ = signature(copy, CopyOptions)  # type: ignore[attr-defined]

@@ -16,17 +16,31 @@ from fullpipe.calls.options import (
     Text,
     Time,
     Words,
-    checked_flags,
     flags_of,
     signature,
 )
 from fullpipe.calls.output import Transport, typed
-from fullpipe.errors import RecordError, UsageError
+from fullpipe.errors import UsageError
 from fullpipe.record import Record, goodput_bps, parse_record
 
 
+class _Measured(Record):
+    """What both kinds of records have."""
+
+    @property
+    def id(self) -> str:
+        """The run's name, which its file has too."""
+        return str(self.header["id"])
+
+    @property
+    def bottleneck(self) -> str | None:
+        """What held the run back; None if nothing shows it, or without a rate."""
+        what = self.result["bottleneck"]
+        return None if what is None else str(what)
+
+
 @dataclass(frozen=True)
-class Measurement(Record):
+class Measurement(_Measured):
     """The record of a measurement. `fullpipe.read_runs` makes data frames of one or several.
 
     `header` and `result` are its first and last line as dictionaries.
@@ -34,11 +48,6 @@ class Measurement(Record):
 
     notes: tuple[str, ...] = ()
     """What the program told, such as buffers that a kernel granted smaller than asked for."""
-
-    @property
-    def id(self) -> str:
-        """The run's name, which its file has too."""
-        return str(self.header["id"])
 
     @property
     def transport(self) -> Transport:
@@ -76,12 +85,6 @@ class Measurement(Record):
         """Segments, or packets of UDT, that were sent again."""
         return int(self.result["retransmits"])
 
-    @property
-    def bottleneck(self) -> str | None:
-        """What held the run back; None without a rate."""
-        what = self.result["bottleneck"]
-        return None if what is None else str(what)
-
 
 class MeasureOptions(TypedDict, total=False):
     """Flags of `fullpipe measure` as keyword arguments; `flags` takes the others, but not --repeat."""
@@ -105,16 +108,11 @@ class MeasureOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class StorageMeasurement(Record):
+class StorageMeasurement(_Measured):
     """The record of a measurement of storage. `fullpipe.storage.read_storage` makes data frames of several.
 
     `header` and `result` are its first and last line as dictionaries.
     """
-
-    @property
-    def id(self) -> str:
-        """The run's name, which its file has too."""
-        return str(self.header["id"])
 
     @property
     def operation(self) -> str:
@@ -146,12 +144,6 @@ class StorageMeasurement(Record):
         """The time in s from the first call to the end of the last, and for a write of `fsync(2)`."""
         return float(self.result["seconds"])
 
-    @property
-    def bottleneck(self) -> str | None:
-        """What held the run back; None if nothing shows it."""
-        what = self.result["bottleneck"]
-        return None if what is None else str(what)
-
 
 class StorageOptions(TypedDict, total=False):
     """The flags of `fullpipe measure disk:FOLDER` as keyword arguments."""
@@ -171,17 +163,11 @@ def _records(call: str, target: str, words: Sequence[str], kind: str) -> tuple[l
         raise UsageError(f"{call}: {target!r} is not text; give a path such as host:7412")
     lines: list[bytes] = []
     ended = run(["measure", "--json", *words, "--", target], lines.append)
-    if ended.code:
-        raise ended.error()
     lines = [line for line in lines if not line.startswith(b'{"kind":"interval"')]
     begins = [i for i, line in enumerate(lines) if line.startswith(f'{{"kind":"{kind}"'.encode())]
-    if not begins:
-        raise RecordError("fullpipe measure ended without a record; leave out flags that change its output")
-    found = [
-        parse_record(b"".join(lines[begin:end]), "the output of fullpipe measure", kind)
-        for begin, end in pairwise([*begins, len(lines)])
-    ]
-    return found, ended
+    texts = [b"".join(lines[begin:end]) for begin, end in pairwise([*begins, len(lines)])]
+    texts = ended.result("measure", texts or None)
+    return [parse_record(text, "the output of fullpipe measure", kind) for text in texts], ended
 
 
 def measure(target: str, *, flags: Sequence[str] = (), **options: Unpack[MeasureOptions]) -> Measurement:
@@ -211,7 +197,7 @@ def measure(target: str, *, flags: Sequence[str] = (), **options: Unpack[Measure
     """
     if isinstance(target, str) and target.startswith("disk:"):
         raise UsageError("measure: disk: is storage, not a path; use fullpipe.measure_storage(FOLDER)")
-    words = [*flags_of("measure", options, MeasureOptions), *checked_flags("measure", flags)]
+    words = flags_of("measure", options, MeasureOptions, flags)
     records, ended = _records("measure", target, words, "run")
     if len(records) > 1:
         raise UsageError("measure: returns one record; leave out --repeat, and call it several times")
@@ -243,7 +229,7 @@ def measure_storage(
         FailedError: The storage failed (exit code 1).
         StoppedError: The program was interrupted by another process (exit code 130).
     """
-    words = [*flags_of("measure_storage", options, StorageOptions), *checked_flags("measure_storage", flags)]
+    words = flags_of("measure_storage", options, StorageOptions, flags)
     records, _ = _records("measure_storage", f"disk:{os.fspath(folder)}", words, "storage")
     return [StorageMeasurement(record.header, record.body, record.result) for record in records]
 

@@ -132,17 +132,31 @@ def signature(function: Callable[..., Any], options: type) -> inspect.Signature:
     )
 
 
-def flags_of(call: str, given: Mapping[str, object], options: type) -> list[str]:
-    """The flags of a call, in the order of its options' definition.
+def _checked(call: str, given: Sequence[str]) -> list[str]:
+    if isinstance(given, str):
+        raise UsageError(
+            f"{call}: flags: {given!r} is text; give a list with one word an item, as in ['--steady']"
+        )
+    words = list(given)
+    for word in words:
+        if not isinstance(word, str) or word == "--":
+            raise UsageError(f"{call}: flags: {word!r} is neither a flag nor a value of one; leave it out")
+    return words
+
+
+def flags_of(call: str, given: Mapping[str, object], options: type, further: Sequence[str] = ()) -> list[str]:
+    """The flags of a call, in the order of its options' definition, and then the further ones.
 
     Args:
         call: The name of the called function, for errors.
         given: The keyword arguments. None and False stand for a flag that is not given.
         options: The `TypedDict` of the call.
+        further: Flags that the caller writes as on the command line.
 
     Raises:
         TypeError: There is no such option.
-        UsageError: A value is of the wrong type.
+        UsageError: A value is of the wrong type, or the further flags are one text instead of a list, or
+            contain `--`, which would end the flags.
     """
     hints = get_type_hints(options, include_extras=True)
     for name in given:
@@ -165,24 +179,7 @@ def flags_of(call: str, given: Mapping[str, object], options: type) -> list[str]
         else:
             # In one word, so that a value may begin with a dash.
             words += [f"{flag}={one}" for one in ([written] if isinstance(written, str) else written)]
-    return words
-
-
-def checked_flags(call: str, given: Sequence[str]) -> list[str]:
-    """Checks the flags that a caller writes as on the command line.
-
-    Raises:
-        UsageError: They are one text instead of a list, or contain `--`, which would end the flags.
-    """
-    if isinstance(given, str):
-        raise UsageError(
-            f"{call}: flags: {given!r} is text; give a list with one word an item, as in ['--steady']"
-        )
-    words = list(given)
-    for word in words:
-        if not isinstance(word, str) or word == "--":
-            raise UsageError(f"{call}: flags: {word!r} is neither a flag nor a value of one; leave it out")
-    return words
+    return words + _checked(call, further)
 
 
 def path_word(call: str, path: object) -> str:

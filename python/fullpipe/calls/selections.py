@@ -12,12 +12,11 @@ from fullpipe.calls.options import (
     Rate,
     Size,
     Time,
-    checked_flags,
     flags_of,
     signature,
 )
 from fullpipe.calls.output import Transport, object_of, typed
-from fullpipe.errors import RecordError, UncertainError
+from fullpipe.errors import UncertainError
 
 
 @dataclass(frozen=True)
@@ -135,20 +134,13 @@ def select(
         MissingError: The program is missing here (exit code 3).
         PeerError: The host did not answer (exit code 4).
     """
-    words = [*flags_of("select", options, SelectOptions), *checked_flags("select", flags)]
+    words = flags_of("select", options, SelectOptions, flags)
     lines: list[dict[str, Any]] = []
     ended = run(
         ["select", "--json", *words, *(["--", path] if path is not None else [])],
         lambda line: lines.append(object_of(line)),
     )
-    selection = typed(Selection, lines[-1]) if lines else None
-    if ended.code == 0 and selection is not None:
-        return selection
-    if ended.code == UncertainError.exit_code and selection is not None:
-        raise UncertainError(ended.error_text(), selection)
-    if ended.code == 0:
-        raise RecordError("fullpipe select ended without a result; leave out flags that change its output")
-    raise ended.error()
+    return ended.result("select", typed(Selection, lines[-1]) if lines else None, UncertainError)
 
 
 select.__signature__ = signature(select, SelectOptions)  # type: ignore[attr-defined]

@@ -27,6 +27,11 @@ def window(run: RunSpec) -> float:
     return math.inf if run.buffer is None else run.streams * float(granted_window(run.buffer))
 
 
+def autotuned_window(most_bytes: float) -> float:
+    """The bytes that each stream has in flight at most with an autotuned buffer of at most this size."""
+    return MEMORY_SHARE * most_bytes
+
+
 def max_in_flight(path: LabPath) -> float:
     """The bytes that the path and its queue hold together; a smaller window never overflows the queue."""
     return path.rate * path.rtt / 8e9 + path.queue
@@ -126,7 +131,7 @@ def kernel_limit(run: RunSpec) -> KernelLimit | None:
     granted, sysctl = _granted(run, path)
     if run.buffer is not None and granted >= run.buffer:
         return None
-    window_bytes = MEMORY_SHARE * granted if run.buffer is None else float(granted_window(granted))
+    window_bytes = autotuned_window(granted) if run.buffer is None else float(granted_window(granted))
     bound = run.streams * window_bytes * 8e9 / path.rtt
     if bound >= min(float(path.rate), run.pacing or math.inf):
         return None

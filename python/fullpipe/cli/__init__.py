@@ -12,7 +12,8 @@ import click
 from fullpipe.errors import FullpipeError, RecordError
 
 
-def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+def warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Prints a warning on stderr. It takes what `warnings.showwarning` does."""
     print(f"warning: {message}", file=sys.stderr)
 
 
@@ -27,7 +28,7 @@ def _sentence(error: click.ClickException) -> str:
 
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; prints an error as one line on stderr."""
-    warnings.showwarning = _warn
+    warnings.showwarning = warn
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character gets its number, not an error.
         if isinstance(stream, io.TextIOWrapper):

@@ -5,17 +5,13 @@ from pathlib import Path
 
 import click
 
-from fullpipe.cli import run
+from fullpipe.cli import run, warn
 from fullpipe.cli.options import Folder, fraction
 from fullpipe.errors import FailedError
 from fullpipe.units import counted
 
 WIDTH = 170
 """The columns of the output if stdout is not a terminal."""
-
-
-def _warn(words: str) -> None:
-    print(f"warning: {words}", file=sys.stderr)
 
 
 def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool) -> None:
@@ -41,9 +37,9 @@ def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool)
         return
     sys.stdout.flush()
     if unknown := [cell for cell in content["cells"] if cell["beyond_threshold"] is None]:
-        _warn(f"{counted(len(unknown), 'cell')} cannot be tested: {', '.join(tables.reasons(unknown))}")
+        warn(f"{counted(len(unknown), 'cell')} cannot be tested: {', '.join(tables.reasons(unknown))}")
     if gone := content["only_before"]:
-        _warn(f"{counted(len(gone), 'cell')} of {before} cannot be tested, since {after} lacks them")
+        warn(f"{counted(len(gone), 'cell')} of {before} cannot be tested, since {after} lacks them")
     if slower := beyond_threshold(content):
         names = "".join(f"\n  {words.slower_cell(cell)}" for cell in slower)
         raise FailedError(

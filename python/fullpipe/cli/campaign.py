@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fullpipe.buffers import MEMORY_SHARE
 from fullpipe.campaign import expand, read_campaign
 from fullpipe.campaign.cost import Estimate, estimate
 from fullpipe.campaign.progress import Eta, Reporter, duration
 from fullpipe.campaign.shard import Shard, parse_shard, take
 from fullpipe.campaign.state import State, inspect, prepare
 from fullpipe.cli import run as run_command
+from fullpipe.cli import warn
 from fullpipe.cli.options import Folder, seconds
 from fullpipe.errors import FailedError
 from fullpipe.labels import gbps
@@ -43,10 +43,6 @@ def campaign() -> None:
 
 def _say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
-
-
-def _warn(words: str) -> None:
-    _say(f"warning: {words}")
 
 
 def _bounded(runs: list[RunSpec], of: str) -> list[str]:
@@ -77,12 +73,12 @@ def _bounded(runs: list[RunSpec], of: str) -> list[str]:
 
 def plan_warnings(runs: list[RunSpec]) -> list[str]:
     """What a campaign will not show, though its runs succeed."""
-    from fullpipe.campaign.ceiling import AUTOTUNED_BYTES, too_short_for_dynamics
+    from fullpipe.campaign.ceiling import AUTOTUNED_BYTES, autotuned_window, too_short_for_dynamics
 
     of = counted(len(runs), "run")
     found = _bounded(runs, of)
     if unknown := sum(isinstance(run.path, str) and run.buffer is None and run.cc != UDT for run in runs):
-        window = MEMORY_SHARE * AUTOTUNED_BYTES["wmem"]
+        window = autotuned_window(AUTOTUNED_BYTES["wmem"])
         found.append(
             f"{unknown} of {of} go to real hosts and leave the buffer to their kernels, which bounds each "
             f"stream to window/RTT: with default limits about {gbps(window * 8 / 0.1)[0]} Gb/s at 100 ms; "
@@ -132,7 +128,7 @@ def _plan(
     of = "" if shard is None else f"shard {shard}: "
     print(f"{of}{counted(len(runs), 'run')}, {len(state.done)} done, {most}{todo} to do")
     for warning in plan_warnings(runs):
-        _warn(warning)
+        warn(warning)
     if todo:
         print(
             f"about {duration(missing.wall_s)} with {counted(workers, 'worker')} "
@@ -371,20 +367,20 @@ def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> 
     found = merge_shards(out, shards, partial)
     _, read = profile_folder(out, out)
     if found.others:
-        _warn(
+        warn(
             f"{counted(len(found.others), 'record')} that are not of the campaign were copied, too, such as "
             f"{found.others[0]}"
         )
     if kernels := _mixed_kernels(read.runs):
-        _warn(f"the shards ran with guest kernels {', '.join(kernels)}, and rates differ between kernels")
+        warn(f"the shards ran with guest kernels {', '.join(kernels)}, and rates differ between kernels")
     if found.missing:
         least = "at least " if found.unknown else ""
-        _warn(
+        warn(
             f"{least}{found.missing} of {counted(found.runs, 'run')} are missing; "
             f"'fullpipe campaign run FILE -o {out}' does them"
         )
     elif found.unknown:
-        _warn(
+        warn(
             f"shards are absent, and {counted(found.unknown, 'record')} in {out} may be of their runs or of "
             f"another campaign; 'fullpipe campaign run FILE -o {out}' does the runs that are missing"
         )
