@@ -34,13 +34,28 @@ def shards(folder: Path, runs: list[RunSpec], count: int = 3) -> list[Path]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 32])
-def test_shards_are_disjoint_complete_and_deterministic(small: list[RunSpec], count: int) -> None:
+def test_shards_are_disjoint_and_complete(small: list[RunSpec], count: int) -> None:
     parts = [take(small, Shard(number, count)) for number in range(1, count + 1)]
     assert sorted(run.name for part in parts for run in part) == sorted(run.name for run in small)
     assert all(parts) and sum(map(len, parts)) == len(small)
-    assert parts[0] == take(list(small), Shard(1, count))
     order = {run: index for index, run in enumerate(small)}
     assert all(part == sorted(part, key=order.__getitem__) for part in parts)
+
+
+def test_every_machine_finds_the_same_shards(small: list[RunSpec]) -> None:
+    """Another split would mix up the shards of machines with another version, or an older folder's."""
+    assert [run.name for run in take(small, Shard(1, 7))] == [
+        "htcp-n1-b1GB-rtt11.8ms-s1-85070de473",
+        "cubic-n1-b250KB-rtt183ms-s1-7861d9d6e7",
+        "htcp-n4-b250KB-rtt183ms-s2-9c1ad12ddc",
+    ]
+    assert [run.name for run in take(small, Shard(7, 7))] == [
+        "htcp-n1-b250KB-rtt11.8ms-s2-c690e8e1fe",
+        "htcp-n4-b1GB-rtt11.8ms-s2-26e208aa1d",
+        "htcp-n1-b1GB-rtt183ms-s1-2eb4962d14",
+        "htcp-n4-b250KB-rtt183ms-s1-f00254a7f0",
+        "htcp-n4-b1GB-rtt183ms-s2-bc62ddc4a3",
+    ]
 
 
 def test_shards_take_about_equally_long() -> None:
@@ -93,7 +108,8 @@ def test_a_partial_merge_and_what_is_added_to_it(tmp_path: Path, small: list[Run
     gone = next(two.glob("*.ndjson"))
     kept = gone.read_bytes()
     torn = next(three.glob("*.ndjson"))
-    torn.write_bytes(whole := torn.read_bytes()[:-40])
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[:-40])
     failure = {"kind": "failed", "name": gone.stem, "reason": "x"}
     (two / "failed.ndjson").write_text(json.dumps(failure) + "\n")
     gone.unlink()
@@ -106,11 +122,14 @@ def test_a_partial_merge_and_what_is_added_to_it(tmp_path: Path, small: list[Run
     assert found.records == found.runs - found.missing == len(list((tmp_path / "all").glob("*-*.ndjson")))
     assert [f["name"] for f in read_failures(tmp_path / "all")] == [gone.stem]
     gone.write_bytes(kept)
-    torn.write_bytes(whole)
     found = merge(tmp_path / "all", [one, two, three], partial=True)
     assert (found.records, found.missing) == (31, 1)
     assert read_failures(tmp_path / "all") == []
     assert not (tmp_path / "all" / torn.name).exists(), "an incomplete record is no record"
+    torn.write_bytes(whole)
+    found = merge(tmp_path / "all", [one, two, three])
+    assert (found.records, found.missing) == (32, 0)
+    assert (tmp_path / "all" / torn.name).read_bytes() == whole
 
 
 def test_records_of_other_campaigns_are_copied_too(tmp_path: Path, small: list[RunSpec]) -> None:
