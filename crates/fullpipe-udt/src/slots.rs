@@ -2,8 +2,8 @@
 
 use crate::congestion::INITIAL_WINDOW_PACKETS;
 
-/// A ring of slots. It takes the memory of those behind the initial window when one is first used, so that connections that have not shown whose
-/// they are, and the direction that a stream does not use, cost little.
+/// A ring of slots. It takes the memory of those behind the initial window when one of these is first used. So a
+/// connection that has not shown whose it is, and the direction that a stream does not use, cost little.
 #[derive(Debug)]
 pub struct Slots {
     /// The slots that have memory: those of the initial window, or all.
