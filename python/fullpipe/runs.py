@@ -226,8 +226,8 @@ def read_runs(path: str | os.PathLike[str] | Record | Iterable[Record], samples:
     Args:
         path: A folder with `*.ndjson` or `*.ndjson.gz`, one such file, or `runs.parquet`. Parquet is faster,
             needs `samples.parquet` beside it, and gives no `queue`. In a folder without records, the Parquet
-            files are read, or else the records of the folders in it. Instead of a path, one or several
-            measurements of :func:`fullpipe.measure`.
+            files are read, or else the records of the folders in it. Or one or several
+            measurements that :func:`fullpipe.measure` returned.
         samples: Whether to keep the samples. They are checked in any case.
 
     Returns:

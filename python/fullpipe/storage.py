@@ -55,7 +55,9 @@ _CONDITIONS = [
     "host", "folder", "file_system", "device", "operation", "direct", "block_bytes", "size_bytes",
 ]  # fmt: skip
 _OF_RUN = ("folder", "operation", "direct", "block_bytes", "size_bytes", "threads")
+"""The columns that are in `storage` of a record's first line."""
 _OF_RESULT = ("rate_bps", "seconds", "fsync_s", "device_busy", "cached_bytes", "bottleneck")
+"""The columns that are in a record's last line."""
 
 
 @dataclass
@@ -104,8 +106,8 @@ def read_storage(path: str | os.PathLike[str] | Iterable[Record]) -> Storage:
     """Reads the measurements of storage among the records of a folder.
 
     Args:
-        path: A folder with `*.ndjson` or `*.ndjson.gz`, or one such file; or what
-            :func:`fullpipe.measure_storage` returned.
+        path: A folder with `*.ndjson` or `*.ndjson.gz`, or one such file. Or one or several
+            measurements that :func:`fullpipe.measure_storage` returned.
 
     Returns:
         One row for each measurement; none if the folder has only other records.

@@ -186,3 +186,8 @@ def format_probability(value: float) -> str:
 def counted(number: int, what: str) -> str:
     """Formats a count with its noun: `1 run`, `168 runs`."""
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def verb(number: int, one: str, many: str) -> str:
+    """Selects the form of a verb for a number of things: `1 of 2 runs lasts`, `2 of 2 runs last`."""
+    return one if number == 1 else many

@@ -188,11 +188,11 @@ def test_a_plan_warns_of_what_it_will_not_show(tmp_path: Path, command: Command)
     assert told.returncode == 0, told.stderr
     # 0.71 of 4194304 B in 183 ms are 0.130 Gb/s.
     assert (
-        "warning: 1 of 2 runs leave the buffer to the kernel: tcp_wmem (4.19 MB) bounds them to window/RTT, "
+        "warning: 1 of 2 runs leaves the buffer to the kernel: tcp_wmem (4.19 MB) bounds it to window/RTT, "
         "about 3 MB in flight for each stream, for example 0.130 Gb/s for 1 stream at 183 ms; "
         "give transport.buffer" in told.stderr
     )
-    assert "warning: 1 of 2 runs last less than 50 samples or RTTs" in told.stderr
+    assert "warning: 1 of 2 runs lasts less than 50 samples or RTTs" in told.stderr
     as_json = command("campaign", "run", "c.toml", "--dry-run", "--json")
     assert [f"warning: {said}" for said in json.loads(as_json.stdout)["warnings"]] == told.stderr.splitlines()
     (tmp_path / "c.toml").write_text(
@@ -251,11 +251,11 @@ def test_a_plan_for_stock_and_for_real_hosts(tmp_path: Path, command: Command) -
     stock = LONG.replace('rate = "1gbit"', 'rate = "1gbit", host = "stock"')
     (tmp_path / "c.toml").write_text(stock.replace("[1]", '[1], buffer = "64MB"').replace("5s", "60s"))
     told = command("campaign", "run", "c.toml", "--dry-run").stderr
-    assert "warning: 1 of 2 runs ask for more buffer than they get: rmem_max (0.213 MB) bounds them" in told
+    assert "warning: 1 of 2 runs asks for more buffer than it gets: rmem_max (0.213 MB) bounds it" in told
     assert "0.0115 Gb/s for 1 stream at 183 ms; raise rmem_max in path.host" in told
     real = LONG.replace('rtt = ["1ms", "183ms"], rate = "1gbit"', 'host = "dtn2"').replace("5s", "2s")
     (tmp_path / "c.toml").write_text(real)
     told = command("campaign", "run", "c.toml", "--dry-run").stderr
-    assert "warning: 1 of 1 run go to real hosts" in told
+    assert "warning: 1 of 1 run goes to a real host and leaves the buffer to its kernel" in told
     assert "about 0.238 Gb/s at 100 ms; give transport.buffer if the path is long" in told
-    assert "warning: 1 of 1 run last less than 50 samples" in told
+    assert "warning: 1 of 1 run lasts less than 50 samples" in told

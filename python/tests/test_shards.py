@@ -154,7 +154,7 @@ def test_a_merge_without_a_shard_does_not_hide_what_is_missing(
     assert (found.missing, found.others, found.unknown) == (1, [], len(others))
     assert len(others) > of_three, "records of other campaigns never stand for a listed run"
     told = command("campaign", "merge", "all", one, two, "--partial")
-    assert "warning: at least 1 of 32 runs are missing" in told.stderr
+    assert "warning: at least 1 of 32 runs is missing" in told.stderr
     gone.write_bytes(kept)
     told = command("campaign", "merge", "all", one, two, "--partial")
     assert "20 records in all may be of their runs or of another campaign" in told.stderr

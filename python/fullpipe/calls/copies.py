@@ -129,7 +129,7 @@ class CopyResult:
     bottleneck: str | None = None
     """What limited the copy in most of its seconds; None for a copy of less than about one."""
     notes: tuple[str, ...] = ()
-    """What the program told, such as lost connections, and advice on a better transport."""
+    """Messages of the program, such as lost connections, and advice on a better transport."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class DryRun:
     """What would not be copied; only the first of many."""
     left_total: int
     notes: tuple[str, ...] = ()
-    """What the program told."""
+    """Messages of the program."""
 
 
 class CopyOptions(TypedDict, total=False):
@@ -328,7 +328,7 @@ def copy(
         src: The source, or several. Text is read as on the command line: `host:x` is another host's,
             `./host:x` a local file, `-` standard input. A :class:`pathlib.Path` is always local. Python drops
             a slash or a dot at its end (`a/`, `a/.`), which have a meaning here: write these as text.
-        dst: The destination, in the same forms but for `-`.
+        dst: The destination, in the same forms as `src`; `-` is refused.
         progress: Called in this thread with each progress line, once a second. It should return soon, because
             the program waits for it after some hundred lines.
         event: Called in this thread with every line of `--json` as a dictionary, the last one included. With

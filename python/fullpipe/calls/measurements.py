@@ -47,7 +47,7 @@ class Measurement(_Measured):
     """
 
     notes: tuple[str, ...] = ()
-    """What the program told, such as buffers that a kernel granted smaller than asked for."""
+    """Messages of the program, such as buffers that a kernel granted smaller than asked for."""
 
     @property
     def transport(self) -> Transport:

@@ -13,7 +13,7 @@ from fullpipe.campaign.state import DESCRIPTION, describe, digest, read_descript
 from fullpipe.errors import FailedError, RecordError, UsageError
 from fullpipe.files import whole, write_whole
 from fullpipe.record import FAILED, SUFFIXES, read_failures, read_outcome, read_record, records_in
-from fullpipe.units import counted
+from fullpipe.units import counted, verb
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,8 @@ def _check_whole(parts: Sequence[Part]) -> None:
         )
         total = sum(len(part.missing) for part in lacking)
         raise FailedError(
-            f"{total} of {counted(parts[0].about['runs'], 'run')} have no record; run these shards again, or "
-            f"merge what there is with --partial:{lines}"
+            f"{total} of {counted(parts[0].about['runs'], 'run')} {verb(total, 'has', 'have')} no record; "
+            f"run these shards again, or merge what there is with --partial:{lines}"
         )
 
 

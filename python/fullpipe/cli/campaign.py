@@ -24,7 +24,7 @@ from fullpipe.labels import gbps
 from fullpipe.program import find_binary
 from fullpipe.record import FAILED
 from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec
-from fullpipe.units import counted
+from fullpipe.units import counted, verb
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,14 +58,15 @@ def _bounded(runs: list[RunSpec], of: str) -> list[str]:
     for (auto, sysctl, most), bounded in found.items():
         worst, run = min(bounded, key=lambda pair: pair[0].bound_bps)
         rtt = run.path.rtt / 1e6 if isinstance(run.path, LabPath) else 0.0
-        what, remedy = (
-            ("leave the buffer to the kernel", "give transport.buffer")
-            if auto
-            else ("ask for more buffer than they get", f"raise {sysctl} in path.host")
-        )
+        n = len(bounded)
+        if auto:
+            what, remedy = f"{verb(n, 'leaves', 'leave')} the buffer to the kernel", "give transport.buffer"
+        else:
+            what = verb(n, "asks for more buffer than it gets", "ask for more buffer than they get")
+            remedy = f"raise {sysctl} in path.host"
         said.append(
-            f"{len(bounded)} of {of} {what}: {sysctl} ({most / 1e6:.3g} MB) bounds them to window/RTT, about "
-            f"{worst.window_bytes / 1e6:.2g} MB in flight for each stream, for example "
+            f"{n} of {of} {what}: {sysctl} ({most / 1e6:.3g} MB) bounds {verb(n, 'it', 'them')} to "
+            f"window/RTT, about {worst.window_bytes / 1e6:.2g} MB in flight for each stream, for example "
             f"{gbps(worst.bound_bps)[0]} Gb/s for {counted(run.streams, 'stream')} at {rtt:g} ms; {remedy}"
         )
     return said
@@ -78,16 +79,22 @@ def plan_warnings(runs: list[RunSpec]) -> list[str]:
     of = counted(len(runs), "run")
     found = _bounded(runs, of)
     if unknown := sum(isinstance(run.path, str) and run.buffer is None and run.cc != UDT for run in runs):
+        goes = verb(
+            unknown,
+            "goes to a real host and leaves the buffer to its kernel",
+            "go to real hosts and leave the buffer to their kernels",
+        )
         window = autotuned_window(AUTOTUNED_BYTES["wmem"])
         found.append(
-            f"{unknown} of {of} go to real hosts and leave the buffer to their kernels, which bounds each "
+            f"{unknown} of {of} {goes}, which bounds each "
             f"stream to window/RTT: with default limits about {gbps(window * 8 / 0.1)[0]} Gb/s at 100 ms; "
             "give transport.buffer if the path is long"
         )
     if short := [run for run in runs if too_short_for_dynamics(run)]:
+        n = len(short)
         found.append(
-            f"{len(short)} of {of} last less than {MIN_DYNAMICS_POINTS} samples or RTTs, too short "
-            "for their dynamics; run longer, or sample more often"
+            f"{n} of {of} {verb(n, 'lasts', 'last')} less than {MIN_DYNAMICS_POINTS} samples or RTTs, too "
+            f"short for {verb(n, 'its', 'their')} dynamics; run longer, or sample more often"
         )
     return found
 
@@ -375,9 +382,10 @@ def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> 
         warn(f"the shards ran with guest kernels {', '.join(kernels)}, and rates differ between kernels")
     if found.missing:
         least = "at least " if found.unknown else ""
+        n = found.missing
         warn(
-            f"{least}{found.missing} of {counted(found.runs, 'run')} are missing; "
-            f"'fullpipe campaign run FILE -o {out}' does them"
+            f"{least}{n} of {counted(found.runs, 'run')} {verb(n, 'is', 'are')} missing; "
+            f"'fullpipe campaign run FILE -o {out}' does {verb(n, 'it', 'them')}"
         )
     elif found.unknown:
         warn(
