@@ -231,7 +231,7 @@ def test_the_command_stores_and_prints_the_same(tmp_path: Path, command: Command
     again = command("analyze", "r", "--json")
     assert again.stdout == text
     content = read_analysis(tmp_path / "r" / "analysis.json")
-    assert (content["kind"], content["version"], content["parts"]) == ("analysis", 1, list(PARTS))
+    assert (content["kind"], content["version"], content["parts"]) == ("analysis", 2, list(PARTS))
     assert content["records"]["count"] == 36
     assert content["runs"] == 36
     assert (tmp_path / "r" / "profile.json").exists()
@@ -301,7 +301,8 @@ def test_a_stored_analysis_counts_only_for_its_records(tmp_path: Path, command: 
 def test_an_analysis_of_another_version_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "analysis.json"
     for text, why in (
-        ('{"kind": "analysis", "version": 99}', "version 99; this program reads version 1"),
+        ('{"kind": "analysis", "version": 99}', "version 99; this program reads version 2"),
+        ('{"kind": "analysis", "version": 1}', "version 1; this program reads version 2"),
         ('{"kind": "profile"}', "is not an analysis"),
         ("[", "is damaged"),
     ):

@@ -19,7 +19,7 @@ from fullpipe.model import predict_runs
 from fullpipe.profile import Group, groups
 from fullpipe.runs import Runs
 
-VERSION = 1
+VERSION = 2
 """The version of `analysis.json`."""
 PARTS = ("profile", "decision", "transition", "model", "dynamics")
 """The parts of an analysis, in the order of the output."""

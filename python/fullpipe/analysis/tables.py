@@ -13,7 +13,7 @@ Content = Mapping[str, Any]
 
 def window_at(transport: Content, rtt_ms: float) -> str:
     """Names the window that limited most runs of a transport at an RTT; empty if none did."""
-    found = by_rtt([rtt_ms], transport.get("window_limited", []))[0]
+    found = by_rtt([rtt_ms], transport["window_limited"])[0]
     return "" if found is None else words.window_name(found["bottlenecks"])
 
 

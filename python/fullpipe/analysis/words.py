@@ -120,12 +120,12 @@ def window_limited(entry: Content) -> str:
     names = entry["window_limited"]
     if not names:
         return ""
-    held = entry.get("window_bottlenecks", {})
+    held = entry["window_bottlenecks"]
     if len(names) == entry["candidates"]:
         total = sum(map(Counter, held.values()), Counter[str]())
-        which = "all" + (f" ({limited(dict(total.most_common()))})" if total else "")
+        which = f"all ({limited(dict(total.most_common()))})"
     else:
-        which = _names([f"{name} ({limited(held[name])})" if name in held else name for name in names])
+        which = _names([f"{name} ({limited(held[name])})" for name in names])
     return f"at {entry['rtt_ms']:g} ms the windows limited {which}: compare again with larger buffers"
 
 
@@ -138,7 +138,7 @@ def window_name(bottlenecks: Mapping[str, int]) -> str:
 def windows(transport: Content) -> str:
     """Says at which RTTs windows limited most runs of a transport; empty if at none."""
     at: dict[str, list[str]] = {}
-    for point in transport.get("window_limited", ()):
+    for point in transport["window_limited"]:
         at.setdefault(window_name(point["bottlenecks"]), []).append(f"{point['rtt_ms']:g}")
     if not at:
         return ""
