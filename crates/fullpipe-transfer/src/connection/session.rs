@@ -353,7 +353,8 @@ impl Session {
                             drain(&mut *input)
                         };
                     }
-                    Err(_) if handler.is_done() => {
+                    // What is out of turn is never taken for a connection that ended.
+                    Err(error) if handler.is_done() && !matches!(error, TransferError::Stranger { .. }) => {
                         handler.unanswered();
                         return session.finish();
                     }
