@@ -103,6 +103,20 @@ def capacity_bps(rate_bps: int, mtu: int) -> float:
     return rate_bps * (mtu - TCP_HEADERS) / (mtu + ETHERNET_HEADER)
 
 
+def no_comparison(header: dict[str, Any], result: dict[str, Any]) -> str | None:
+    """Why a run cannot be compared with others of its description; None if it can.
+
+    Args:
+        header: The first line of the record.
+        result: The last line of the record.
+    """
+    if result.get("interrupted"):
+        return "was interrupted before its time or size was reached"
+    if header.get("bidir"):
+        return "is of a run with --bidir: data moved the other way, too"
+    return None
+
+
 def no_rate(row: dict[str, Any], result: dict[str, Any]) -> str | None:
     """Why a run has no rate that can be believed; None if it has one.
 

@@ -113,7 +113,10 @@ def first_damaged_line(body: bytes) -> int | None:
 
 
 def read_outcome(path: Path) -> dict[str, Any] | None:
-    """Reads a record's result line from the end of the file; None if the record is missing or unfinished."""
+    """Reads a record's result line from the end of the file.
+
+    None if the record is missing or unfinished, or its run was interrupted.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -127,7 +130,9 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
     except OSError:
         return None
     result = _object(tail.rpartition(b"\n")[2])
-    return result if result is not None and result.get("kind") == "result" else None
+    if result is None or result.get("kind") != "result" or result.get("interrupted"):
+        return None
+    return result
 
 
 def goodput_bps(result: dict[str, Any]) -> float | None:

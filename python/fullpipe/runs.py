@@ -16,7 +16,7 @@ import polars as pl
 
 from fullpipe.errors import RecordError
 from fullpipe.files import whole
-from fullpipe.flatten import RUNS_SCHEMA, flatten, no_rate
+from fullpipe.flatten import RUNS_SCHEMA, flatten, no_comparison, no_rate
 from fullpipe.parquet import collect, scan
 from fullpipe.record import SUFFIXES, Record, first_damaged_line, is_storage, list_records, read_record
 from fullpipe.units import counted
@@ -134,6 +134,8 @@ def _parse(path: Path, record: Record | None) -> _Parsed:
         raise RecordError(
             f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"
         ) from error
+    if why := no_comparison(record.header, record.result):
+        raise RecordError(f"{path}: {why}")
     if why := no_rate(row, record.result):
         raise RecordError(f"{path}: has no rate: {why}")
     real = record.header.get("real") or {}
@@ -218,9 +220,10 @@ def _in_files(files: Iterable[Path]) -> Iterator[_Source]:
 def read_runs(path: str | os.PathLike[str] | Record | Iterable[Record], samples: bool = True) -> Runs:
     """Reads all records of a folder, one record, or the Parquet files that were made of them.
 
-    Damaged or truncated records, records of another version, repeated runs and runs without a rate are
-    skipped with a warning and listed in `skipped`. Runs of one name on a real path differ by host, boot or
-    time; their ids become `ID`, `ID~2` and so on. Everything is held in memory; if it does not fit, use
+    Damaged or truncated records, records of another version, repeated runs, interrupted runs, runs in both
+    directions at once and runs without a rate are skipped with a warning and listed in `skipped`. Runs of
+    one name on a real path differ by host, boot or time; their ids become `ID`, `ID~2` and so on. Everything
+    is held in memory; if it does not fit, use
     :func:`write_parquet` and `polars.scan_parquet`.
 
     Args:

@@ -22,6 +22,8 @@ def test_only_whole_records_count_as_done(tmp_path: Path, small: list[RunSpec]) 
     torn.write_text(torn.read_text()[:-50])
     headless = record_path(small[2], tmp_path)
     headless.write_text(headless.read_text().splitlines()[0] + "\n")
+    stopped = synthetic.write(tmp_path, small[4])
+    stopped.write_text(stopped.read_text().replace('"kind":"result",', '"kind":"result","interrupted":true,'))
     state = inspect(small, tmp_path)
     assert state.done == [small[0], small[3]]
     assert state.missing == [small[1], small[2], *small[4:]]

@@ -167,6 +167,19 @@ def test_a_rate_that_cannot_be_is_not_believed(tmp_path: Path, small: list[RunSp
     assert "less than a round trip" in reasons[files[4]]
 
 
+def test_runs_that_are_unlike_their_description_are_left_out(tmp_path: Path, small: list[RunSpec]) -> None:
+    files = [synthetic.write(tmp_path, run, samples=2) for run in small[:3]]
+    _changed(files[1], interrupted=True)
+    first, rest = files[2].read_text().split("\n", 1)
+    files[2].write_text(json.dumps(json.loads(first) | {"bidir": True}) + "\n" + rest)
+    with pytest.warns(UserWarning, match="skipped"):
+        found = read_runs(tmp_path)
+    assert found.runs["id"].to_list() == [files[0].stem]
+    reasons = {skip.file: skip.reason for skip in found.skipped}
+    assert "was interrupted before its time or size" in reasons[files[1]]
+    assert "is of a run with --bidir" in reasons[files[2]]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_rate_that_is_read_is_above_the_capacity(tmp_path: Path, small: list[RunSpec], seed: int) -> None:
     random = np.random.default_rng(seed)
