@@ -78,7 +78,7 @@ fn run(script: Script) {
         std::fs::write(root.join("in/there/large"), vec![7; 3 << 20]).expect("a file");
     }
     let served = std::thread::spawn(move || serve(&listener, streams, script));
-    let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
+    let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
     let endpoint = Endpoint::Server { host: "127.0.0.1".into(), port, token: None };
     let result = client::run(&mut Order {
         endpoint: &endpoint,

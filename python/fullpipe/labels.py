@@ -40,6 +40,9 @@ def conditions(entry: dict[str, Any]) -> str:
             words.append(f"cross traffic {path['cross']}")
         if path["kernel"]:
             words.append(f"kernel {path['kernel']}")
+    for key, text in (("dscp", "DSCP"), ("mss", "segments of at most")):
+        if key in path:
+            words.append(f"{text} {path[key]}")
     if path.get("direction") == "receive":
         words.append("receiving")
     words.append(f"transfers of {workload.get('size') or workload['duration']}")

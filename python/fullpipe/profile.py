@@ -27,7 +27,7 @@ VERSION = 2
 CONFIDENCE = 0.95
 """The level of the interval of the mean."""
 
-_RARE = ("jitter_ms", "reorder", "duplicate", "corrupt", "host_noise_ms", "host_a", "host_b")
+_RARE = ("jitter_ms", "reorder", "duplicate", "corrupt", "host_noise_ms", "host_a", "host_b", "dscp", "mss")
 _CONDITIONS = [
     "host", "rate_bps", "mtu", "modality", "kernel_axis", "loss", "loss_back", "cross", *_RARE, "direction",
 ]  # fmt: skip

@@ -127,6 +127,8 @@ _Source = tuple[Path, Record | None]
 
 def _parse(path: Path, record: Record | None) -> _Parsed:
     record = record or read_record(path)
+    if why := no_comparison(record.header, record.result):
+        raise RecordError(f"{path}: {why}")
     try:
         row = flatten(record.header, record.result, path.name)
         pl.DataFrame([row], schema=RUNS_SCHEMA)
@@ -134,8 +136,6 @@ def _parse(path: Path, record: Record | None) -> _Parsed:
         raise RecordError(
             f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"
         ) from error
-    if why := no_comparison(record.header, record.result):
-        raise RecordError(f"{path}: {why}")
     if why := no_rate(row, record.result):
         raise RecordError(f"{path}: has no rate: {why}")
     real = record.header.get("real") or {}

@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from fullpipe import read_runs, write_parquet
 from fullpipe.campaign import RunSpec
 from fullpipe.errors import RecordError
 from fullpipe.flatten import RUNS_SCHEMA
+from fullpipe.labels import conditions
 from fullpipe.profile import groups, profile, write_profile
 
 
@@ -178,6 +181,30 @@ def test_runs_that_are_unlike_their_description_are_left_out(tmp_path: Path, sma
     reasons = {skip.file: skip.reason for skip in found.skipped}
     assert "was interrupted before its time or size" in reasons[files[1]]
     assert "is of a run with --bidir" in reasons[files[2]]
+
+def _with_header(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Changes the first line of a record."""
+    first, rest = file.read_text().split("\n", 1)
+    header = json.loads(first)
+    change(header)
+    file.write_text(json.dumps(header) + "\n" + rest)
+
+
+def test_marked_packets_and_small_segments_are_other_conditions(tmp_path: Path, small: list[RunSpec]) -> None:
+    spec = small[0]
+    runs = [replace(spec, seed=seed) for seed in (1, 2, 3)]
+    files = [synthetic.write(tmp_path, run, samples=2) for run in runs]
+    _with_header(files[1], lambda header: header["transport"].update(dscp="CS1"))
+    _with_header(files[2], lambda header: header["transport"].update(mss=1400))
+    found = read_runs(tmp_path)
+    rows = {row["seed"]: (row["dscp"], row["mss"]) for row in found.runs.iter_rows(named=True)}
+    assert rows == {1: (None, None), 2: ("CS1", None), 3: (None, 1400)}
+    entries = profile(found.runs)["entries"]
+    assert [(entry["path"].get("dscp"), entry["path"].get("mss")) for entry in entries] == [
+        (None, None), (None, 1400), ("CS1", None),
+    ]  # fmt: skip
+    assert "segments of at most 1400" in conditions(entries[1]) and "DSCP CS1" in conditions(entries[2])
+
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_net::stream::udt::{UdtAcceptor, UdtConnector};
 use fullpipe_net::stream::{Acceptor, Connector, DataStream, Expected};
-use fullpipe_net::sys;
+use fullpipe_net::{local_end, sys};
 use fullpipe_path::{Buffer, Rate, Size, Transport};
 
 /// Bytes after which the data repeats; no multiple of any packet.
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let open = match role.as_str() {
         "listen" => listen(address, &transport)?,
         _ => {
-            let connector = UdtConnector::new(address, &transport);
+            let connector = UdtConnector::new(address, &local_end::ANY, &transport);
             let connect = |_| connector.connect(Duration::from_secs(10));
             (0..streams).map(connect).collect::<Result<_, _>>()?
         }

@@ -78,6 +78,24 @@ pub enum NetError {
         /// Time for which an answer was waited for.
         within: Duration,
     },
+    /// This host's end of a connection cannot be what the user chose.
+    #[error("cannot bind to {end}: {source}; 'ip address' lists this host's addresses and interfaces (--bind)")]
+    Bind {
+        /// Address and interface as the user gave them.
+        end: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The host has no address of the family of this host's end.
+    #[error("host '{host}' has no {} address, which --bind {end} needs", if *.is_ipv4 { "IPv4" } else { "IPv6" })]
+    OtherFamily {
+        /// The host as the user named it.
+        host: String,
+        /// This host's end as the user gave it.
+        end: String,
+        /// Whether that has an IPv4 address.
+        is_ipv4: bool,
+    },
     /// The host's name does not resolve.
     #[error("cannot resolve host '{host}': {source}; check the name")]
     Resolve {
@@ -236,7 +254,11 @@ impl Classified for NetError {
     fn class(&self) -> ExitClass {
         match self {
             NetError::Served { class, .. } => *class,
-            NetError::Resolve { .. } | NetError::NoZone { .. } | NetError::Memory { .. } => ExitClass::Usage,
+            NetError::Resolve { .. }
+            | NetError::NoZone { .. }
+            | NetError::Bind { .. }
+            | NetError::OtherFamily { .. }
+            | NetError::Memory { .. } => ExitClass::Usage,
             NetError::Listen { .. }
             | NetError::NoSuchCc { .. }
             | NetError::NotAllowedCc { .. }

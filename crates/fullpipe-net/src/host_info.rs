@@ -54,6 +54,7 @@ pub fn describe(stream: &dyn StreamHandle) -> EndInfo {
         sndbuf,
         rcvbuf,
         pacing: settings.pacing_bytes_per_s.map(|bytes| Rate(bytes.saturating_mul(8))),
+        dscp: settings.dscp,
         mss: settings.segment_bytes.unwrap_or(0),
         mtu: settings.packet_bytes,
         interface: stream.local_address().and_then(|local| interface(local.ip(), stream.peer_address()?.ip())),

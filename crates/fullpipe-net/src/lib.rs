@@ -9,6 +9,7 @@ pub mod callers;
 mod error;
 pub mod host_info;
 mod limits;
+pub mod local_end;
 pub mod measure;
 mod omitted;
 pub mod preamble_listener;

@@ -1,9 +1,9 @@
 //! The client of a measurement: it asks a server for a run, moves the data, and combines what both ends have observed.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fullpipe_path::record::{EndInfo, LoadedRtt, Outcome, StreamOutcome};
@@ -19,13 +19,15 @@ use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
 use crate::tcp_info::TcpInfo;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
-use crate::{omitted, socket, sys};
+use crate::{local_end, omitted, socket, sys};
 
 /// What a client assumes and allows.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct MeasureOptions {
     /// Longest time without progress before the run has failed.
     pub stall: Duration,
+    /// This host's end of all connections.
+    pub from: LocalEnd,
     /// Longest time to establish a connection.
     pub connect: Duration,
     /// Largest rate of payload that the path can carry, bit/s, if it is known. It helps to name the bottleneck.
@@ -138,7 +140,7 @@ pub fn measure(
 /// # Errors
 /// It cannot be reached, or is no server of this version.
 pub fn round_trip(host: &Host, timeout: Duration) -> Result<f64, NetError> {
-    let mut control = connect(host, timeout)?;
+    let mut control = connect(host, &local_end::ANY, timeout)?;
     if greet(&mut control)?.is_some() {
         let info = TcpInfo::read(control.stream.as_fd()).map_err(system("reading TCP_INFO"))?;
         let rtt_us = info.get("min_rtt").or_else(|| info.get("rtt")).unwrap_or(0);
@@ -147,18 +149,22 @@ pub fn round_trip(host: &Host, timeout: Duration) -> Result<f64, NetError> {
     compare_clocks(&mut control).map(|(_, rtt_ns)| rtt_ns as f64 / 1e9)
 }
 
-fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
+fn connect(host: &Host, from: &LocalEnd, timeout: Duration) -> Result<Control, NetError> {
     let name = host.to_string();
     let addresses: Vec<SocketAddr> = (host.name.as_str(), host.port)
         .to_socket_addrs()
         .map_err(|source| NetError::Resolve { host: host.name.clone(), source })?
         .collect();
     let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
+    if !addresses.iter().any(|address| from.reaches(address)) {
+        let is_ipv4 = from.address.is_some_and(|address| address.is_ipv4());
+        return Err(NetError::OtherFamily { host: host.name.clone(), end: from.to_string(), is_ipv4 });
+    }
+    for address in addresses.into_iter().filter(|address| from.reaches(address)) {
         if socket::lacks_zone(&address) {
             return Err(NetError::NoZone { address: host.name.clone() });
         }
-        match TcpStream::connect_timeout(&address, timeout) {
+        match socket::connect_plain(address, from, timeout)? {
             Ok(stream) => return Control::new(stream, name),
             Err(error) => last = error,
         }
@@ -233,6 +239,17 @@ fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
 
 /// Receives what the server has observed.
 fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
+/// Connects to a server, greets it, and proves to hold its token.
+fn greeted(host: &Host, options: &MeasureOptions) -> Result<Control, NetError> {
+    let mut control = connect(host, &options.from, options.connect)?;
+    // Without a token the server refuses the request, and its log says so.
+    if let (Some(nonce), Some(key)) = (greet(&mut control)?, options.proof_key) {
+        let mac = *wire::proof(&key, &nonce).as_bytes();
+        control.send(&Message::Proof { mac }, "proving to hold the token")?;
+    }
+    Ok(control)
+}
+
     let mut report: Option<Report> = None;
     let mut samples = Vec::new();
     loop {
@@ -419,7 +436,7 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
         capacity,
         pacing: paced_payload_bps(&request.transport, sender.report.end.mss, sender.report.end.mtu),
         has_cwnd: has_cwnd(&request.transport),
-        cpu: cpu(&sender).max(cpu(&receiver)) / f64::from(request.transport.streams),
+        cpu: cpu_sender.max(cpu_receiver) / f64::from(request.transport.streams),
         ..evidence(&at_sender, streams.len(), &request.transport)
     };
     let segment_bytes = u64::from(sender.report.end.mss);
@@ -477,7 +494,14 @@ mod tests {
     fn whatever_a_peer_reports_is_combined() {
         for cc in ["cubic", "udt"] {
             let request = Request {
-                transport: Transport { cc: cc.into(), streams: 2, buffer: Buffer::Auto, pacing: None },
+                transport: Transport {
+                    cc: cc.into(),
+                    streams: 2,
+                    buffer: Buffer::Auto,
+                    pacing: None,
+                    dscp: None,
+                    mss: None,
+                },
                 workload: Workload::Duration(Time(1)),
                 direction: Direction::Send,
                 seed: 1,
@@ -520,8 +544,14 @@ mod tests {
     #[test]
     fn a_rate_of_udt_counts_headers() {
         let paced = |cc: &str| {
-            let transport =
-                Transport { cc: cc.into(), streams: 2, buffer: Buffer::Auto, pacing: Some(Rate(1_000_000)) };
+            let transport = Transport {
+                cc: cc.into(),
+                streams: 2,
+                buffer: Buffer::Auto,
+                pacing: Some(Rate(1_000_000)),
+                dscp: None,
+                mss: None,
+            };
             paced_payload_bps(&transport, 456, Some(500))
         };
         assert_eq!((paced("udt"), paced("cubic")), (Some(912_000.0), Some(1_000_000.0)));

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullpipe_path::{Direction, Workload, text};
@@ -414,7 +414,14 @@ mod tests {
         }
         let mut control = Control::new(stream, "receiver".into()).unwrap();
         let request = Request {
-            transport: Transport { cc: "udt".into(), streams: 1, buffer: Buffer::Auto, pacing: None },
+            transport: Transport {
+                cc: "udt".into(),
+                streams: 1,
+                buffer: Buffer::Auto,
+                pacing: None,
+                dscp: None,
+                mss: None,
+            },
             workload: Workload::Size(Size(1_000_000)),
             direction: Direction::Send,
             seed: 1,
@@ -449,7 +456,14 @@ mod tests {
             wire::send(&mut sender, &Message::Stop).unwrap();
             let mut control = Control::new(stream, "sender".into()).unwrap();
             let request = Request {
-                transport: Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None },
+                transport: Transport {
+                    cc: "cubic".into(),
+                    streams: 1,
+                    buffer: Buffer::Auto,
+                    pacing: None,
+                    dscp: None,
+                    mss: None,
+                },
                 workload: Workload::Size(Size(1_000_000)),
                 direction,
                 seed: 1,

@@ -1,16 +1,17 @@
 //! TCP sockets with a transport's settings, and what this kernel allows them.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
-use fullpipe_path::{Buffer, Protocol, Size, Transport};
+use fullpipe_path::{Buffer, Dscp, Protocol, Size, Transport};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::error::{NetError, system};
+use crate::local_end::LocalEnd;
 use crate::preamble_listener::BACKLOG;
 use crate::sys;
 
@@ -51,7 +52,36 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
         let each = rate.0 / 8 / u64::from(transport.streams);
         sys::set_max_pacing_rate(socket.as_fd(), each).map_err(system("setting SO_MAX_PACING_RATE"))?;
     }
+    if let Some(dscp) = transport.dscp {
+        let domain = socket.domain().map_err(system("reading SO_DOMAIN"))?;
+        set_dscp(socket.as_fd(), dscp, domain == Domain::IPV6).map_err(system("setting the DSCP"))?;
+    }
+    if let Some(mss) = transport.mss {
+        socket.set_tcp_mss(u32::from(mss)).map_err(system("setting TCP_MAXSEG"))?;
+    }
     Ok(())
+}
+
+/// Sets the class of service of a socket's packets. A socket for both families sends IPv4, too.
+///
+/// # Errors
+/// The kernel refuses the setting.
+pub(crate) fn set_dscp(fd: BorrowedFd<'_>, dscp: Dscp, is_ipv6: bool) -> io::Result<()> {
+    let class = i32::from(dscp.traffic_class());
+    if is_ipv6 {
+        sys::set_int_option(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class)?;
+    }
+    sys::set_int_option(fd, libc::IPPROTO_IP, libc::IP_TOS, class)
+}
+
+/// Returns the class of service of a socket's packets to an address, if it is not the default.
+pub(crate) fn dscp(fd: BorrowedFd<'_>, to: SocketAddr) -> Option<Dscp> {
+    let (level, name) = match to.ip().to_canonical() {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    };
+    let class = u8::try_from(sys::int_option(fd, level, name).ok()?).ok()?;
+    Some(Dscp::of_traffic_class(class)).filter(|dscp| dscp.traffic_class() > 0)
 }
 
 /// Applies a transport's settings to a connection that has been accepted.
@@ -180,13 +210,30 @@ pub fn listen(
 ///
 /// # Errors
 /// The connection fails, or a setting of the transport cannot be applied.
-pub fn connect(to: SocketAddr, transport: &Transport, sends: bool, timeout: Duration) -> Result<TcpStream, NetError> {
+pub fn connect(
+    to: SocketAddr,
+    from: &LocalEnd,
+    transport: &Transport,
+    sends: bool,
+    timeout: Duration,
+) -> Result<TcpStream, NetError> {
     let socket = new(to)?;
     apply(&socket, transport, sends)?;
+    from.bind(&socket, to)?;
     socket
         .connect_timeout(&to.into(), timeout)
         .map_err(|source| NetError::Connect { host: format!("{to} (a data stream)"), source })?;
     Ok(socket.into())
+}
+
+/// Opens a connection without a transport's settings, for messages.
+///
+/// # Errors
+/// This host does not have its end `from`, or the connection fails.
+pub fn connect_plain(to: SocketAddr, from: &LocalEnd, timeout: Duration) -> Result<io::Result<TcpStream>, NetError> {
+    let socket = new(to)?;
+    from.bind(&socket, to)?;
+    Ok(socket.connect_timeout(&to.into(), timeout).map(|()| socket.into()))
 }
 
 /// Whether an address is link-local and does not name its interface, without which the kernel cannot use it.
@@ -207,7 +254,8 @@ pub fn limits() -> (Vec<String>, u64, u64) {
     let available = read("ipv4/tcp_available_congestion_control");
     // Capabilities and namespaces decide which ones a user may set; root in a container may lack both. So try each.
     let allowed = |cc: &&str| {
-        let transport = Transport { cc: (*cc).into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        let transport =
+            Transport { cc: (*cc).into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         check_cc(&transport).is_ok()
     };
     let mut ccs: Vec<String> = available.split_whitespace().filter(allowed).map(str::to_owned).collect();
@@ -270,7 +318,7 @@ mod tests {
     #[test]
     fn the_buffers_of_all_streams_over_udt_fit_into_the_memory_of_a_process() {
         let check = |cc: &str, streams, buffer| {
-            let transport = Transport { cc: cc.into(), streams, buffer, pacing: None };
+            let transport = Transport { cc: cc.into(), streams, buffer, pacing: None, dscp: None, mss: None };
             check_buffers(&transport, 200_000_000, 150_000_000).map_err(|error| error.to_string())
         };
         let size = |bytes| Buffer::Bytes(Size(bytes));

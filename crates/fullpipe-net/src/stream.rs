@@ -41,6 +41,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fullpipe_path::Dscp;
+
 use crate::error::NetError;
 use crate::tcp_info::TcpInfo;
 
@@ -263,6 +265,8 @@ pub struct Settings {
     pub receive_buffer_bytes: Option<u64>,
     /// Limit of the sending rate, bytes per second; `None` also where no limit is set.
     pub pacing_bytes_per_s: Option<u64>,
+    /// Class of service of the packets that this host sends; `None` also for the default.
+    pub dscp: Option<Dscp>,
     /// Payload of the largest segment that this host sends, bytes.
     pub segment_bytes: Option<u32>,
     /// Largest packet of the path as this host knows it, bytes.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::sample::Sample;
 
 /// Version of this protocol. Both ends must have the same.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// First word of a greeting.
 pub const MAGIC: &str = "fullpipe";
 /// Longest content of a frame, bytes. A request has a few hundred bytes, a batch of samples 256 KB.

@@ -4,6 +4,7 @@
 //! describe a [`Run`], and a [`record`] holds its result. [`storage`] describes what is measured of a disk. Nothing
 //! here has a socket or a clock; only [`record`] writes files.
 
+pub mod dscp;
 pub mod exit;
 pub mod lab_disk;
 pub mod lab_host;
@@ -16,6 +17,7 @@ pub mod text;
 pub mod transport;
 pub mod units;
 
+pub use dscp::Dscp;
 pub use exit::{Classified, ExitClass};
 pub use lab_host::LabHost;
 pub use path::{Cross, Host, LabPath, Modality, Path};

@@ -14,6 +14,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::dscp::Dscp;
 use crate::exit::{Classified, ExitClass};
 use crate::run::Run;
 use crate::text;
@@ -64,6 +65,9 @@ pub struct EndInfo {
     /// Pacing rate of one stream as the kernel has it, if one was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing: Option<Rate>,
+    /// Class of service of the packets that this host sends, as the kernel has it, if it is not the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<Dscp>,
     /// Payload of the largest segment that this host sends, bytes.
     pub mss: u32,
     /// MTU of the path, bytes, if the kernel knows it.

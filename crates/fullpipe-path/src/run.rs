@@ -63,7 +63,14 @@ mod tests {
     fn the_id_tells_runs_apart() {
         let mut run = Run {
             path: "lab:rtt=183ms,rate=10gbit".parse().unwrap(),
-            transport: Transport { cc: "scalable".into(), streams: 10, buffer: Buffer::Auto, pacing: None },
+            transport: Transport {
+                cc: "scalable".into(),
+                streams: 10,
+                buffer: Buffer::Auto,
+                pacing: None,
+                dscp: None,
+                mss: None,
+            },
             workload: Workload::Size(Size(1_000_000_000)),
             direction: Direction::Send,
             seed: 7,

@@ -1,10 +1,13 @@
 //! Transports (how to send) and workloads (what to send).
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
+use crate::dscp::Dscp;
 use crate::exit::{Classified, ExitClass};
 use crate::units::{Rate, Size, Time, UnitError};
 
@@ -13,6 +16,9 @@ pub const MAX_STREAMS: u16 = 64;
 
 /// Slowest pacing rate. Below it, a packet takes longer than any timeout; the kernel takes a rate of zero for no limit.
 pub const MIN_PACING: Rate = Rate(64_000);
+
+/// Sizes of segments that the kernel takes, bytes (`TCP_MIN_MSS`, `MAX_TCP_WINDOW` in include/net/tcp.h).
+pub const MSS_RANGE: RangeInclusive<u16> = 88..=32_767;
 
 /// Congestion controls that Linux has. The testbed's kernels have all of them: the thirteen of the wide-area pool, and those
 /// for data centres and background traffic. Real hosts may have others.
@@ -94,6 +100,12 @@ pub enum TransportError {
     /// The pacing rate is too slow.
     #[error("pacing at {0}: give at least {MIN_PACING}")]
     Pacing(Rate),
+    /// The kernel cannot set this size of segments.
+    #[error("segments of {0} bytes: give from {least} to {most}", least = MSS_RANGE.start(), most = MSS_RANGE.end())]
+    Mss(u16),
+    /// UDT has no segments of TCP.
+    #[error("the size of segments (mss) is for TCP; packets of UDT are as large as the route's MTU")]
+    MssOfUdt,
     /// A quantity does not parse.
     #[error(transparent)]
     Unit(#[from] UnitError),
@@ -158,7 +170,7 @@ impl<'de> Deserialize<'de> for Buffer {
 }
 
 /// How to send: congestion control (V in the papers), parallel streams (n), socket buffer (B), and an optional pacing rate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transport {
     /// Congestion control, under the kernel's name; [`UDT`] stands for UDT with its own.
@@ -170,6 +182,32 @@ pub struct Transport {
     /// Pacing rate of all streams together; `None` for no limit.
     #[serde(default)]
     pub pacing: Option<Rate>,
+    /// Class of service of every packet, from both hosts; `None` for the kernel's default.
+    #[serde(default)]
+    pub dscp: Option<Dscp>,
+    /// Largest segment of either host over TCP (`TCP_MAXSEG`), bytes with TCP's options; `None` for what the path's MTU allows.
+    #[serde(default)]
+    pub mss: Option<u16>,
+}
+
+impl Serialize for Transport {
+    /// Leaves out what is rare and not set, where fields have names. Where they are told by their place, none may be missing.
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let all = !s.is_human_readable();
+        let (dscp, mss) = (all || self.dscp.is_some(), all || self.mss.is_some());
+        let mut fields = s.serialize_struct("Transport", 4 + usize::from(dscp) + usize::from(mss))?;
+        fields.serialize_field("cc", &self.cc)?;
+        fields.serialize_field("streams", &self.streams)?;
+        fields.serialize_field("buffer", &self.buffer)?;
+        fields.serialize_field("pacing", &self.pacing)?;
+        if dscp {
+            fields.serialize_field("dscp", &self.dscp)?;
+        }
+        if mss {
+            fields.serialize_field("mss", &self.mss)?;
+        }
+        fields.end()
+    }
 }
 
 impl Transport {
@@ -191,8 +229,10 @@ impl Transport {
         if self.cc.is_empty() || self.cc.len() > 15 || !self.cc.chars().all(plain) {
             return Err(TransportError::Name(self.cc.clone()));
         }
-        match self.pacing {
-            Some(rate) if rate < MIN_PACING => Err(TransportError::Pacing(rate)),
+        match (self.pacing, self.mss) {
+            (Some(rate), _) if rate < MIN_PACING => Err(TransportError::Pacing(rate)),
+            (_, Some(_)) if self.protocol() == Protocol::Udt => Err(TransportError::MssOfUdt),
+            (_, Some(mss)) if !MSS_RANGE.contains(&mss) => Err(TransportError::Mss(mss)),
             _ => Ok(()),
         }
     }
@@ -229,7 +269,9 @@ impl Transport {
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} × {}, buffer {}", self.cc, self.streams, self.buffer)?;
-        self.pacing.map_or(Ok(()), |rate| write!(f, ", paced at {rate}"))
+        self.pacing.map_or(Ok(()), |rate| write!(f, ", paced at {rate}"))?;
+        self.dscp.map_or(Ok(()), |dscp| write!(f, ", DSCP {dscp}"))?;
+        self.mss.map_or(Ok(()), |mss| write!(f, ", MSS {mss}"))
     }
 }
 
@@ -285,14 +327,17 @@ mod tests {
 
     #[test]
     fn streams_over_udt_share_the_buffer_that_nobody_chose() {
-        let bytes = |streams, buffer| Transport { cc: UDT.into(), streams, buffer, pacing: None }.udt_buffer_bytes();
+        let bytes = |streams, buffer| {
+            Transport { cc: UDT.into(), streams, buffer, pacing: None, dscp: None, mss: None }.udt_buffer_bytes()
+        };
         assert_eq!([1, 2, 16, 64].map(|n| bytes(n, Buffer::Auto) >> 20), [64, 32, 4, 4]);
         assert_eq!(bytes(64, Buffer::Bytes(Size(1 << 30))), 1 << 30);
     }
 
     #[test]
     fn limits() {
-        let mut t = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        let mut t =
+            Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         assert!(t.validate_for_lab().is_ok());
         t.streams = 65;
         assert_eq!(t.validate(), Err(TransportError::Streams(65)));
@@ -310,3 +355,8 @@ mod tests {
         assert!(Workload::Size(Size(3)).validate(4).is_err());
     }
 }
+        for (mss, valid) in [(87, false), (88, true), (32_767, true), (32_768, false)] {
+            let t = Transport { cc: "cubic".into(), mss: Some(mss), ..t.clone() };
+            assert_eq!(t.validate().is_ok(), valid, "{mss}");
+        }
+        assert_eq!(Transport { mss: Some(1_000), ..t.clone() }.validate(), Err(TransportError::MssOfUdt));

@@ -230,7 +230,14 @@ mod tests {
 
     fn entry(points: &[(f64, u32, f64, Option<f64>)]) -> Entry {
         Entry {
-            transport: Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None },
+            transport: Transport {
+                cc: "cubic".into(),
+                streams: 1,
+                buffer: Buffer::Auto,
+                pacing: None,
+                dscp: None,
+                mss: None,
+            },
             points: points
                 .iter()
                 .map(|&(rtt_ms, n, gbps, sd)| Point { rtt_ms, n, mean_bps: gbps * 1e9, sd_bps: sd.map(|s| s * 1e9) })

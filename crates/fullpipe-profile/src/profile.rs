@@ -117,6 +117,8 @@ impl Conditions {
             parts.push(format!("direction={direction}"));
         }
         parts.join(",")
+        parts.extend(self.dscp.as_ref().map(|dscp| format!("dscp={dscp}")));
+        parts.extend(self.mss.map(|mss| format!("mss={mss}")));
     }
 
     /// Returns a path of this kind with this round-trip time, ms, as `fullpipe measure` takes it.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::Observed;
 use fullpipe_net::stream::open;
+use fullpipe_net::{Observed, local_end};
 use fullpipe_path::{Protocol, Transport};
 use rand::RngExt;
 
@@ -462,7 +462,8 @@ fn introduce(
                 // Its buffers are in this program's memory.
                 fullpipe_net::socket::check_memory(&connect.transport)?;
             }
-            let connects = |to, time| open::connector(to, &connect.transport, sends).connect(time).is_ok();
+            let connects =
+                |to, time| open::connector(to, &local_end::ANY, &connect.transport, sends).connect(time).is_ok();
             let (mut to, patience) = join::answering(&line.addresses, port, stall, &connects)?;
             let far = FarPort::new((to, patience), &connect, sends, knocked);
             let streams = join::connect(session, n, &|| far.open(), &guard, &token)?;

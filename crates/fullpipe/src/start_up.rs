@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn transport(cc: &str, streams: u16) -> Transport {
-        Transport { cc: cc.into(), streams, buffer: Buffer::Auto, pacing: None }
+        Transport { cc: cc.into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None }
     }
 
     #[test]

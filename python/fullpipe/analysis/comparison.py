@@ -50,6 +50,8 @@ _PATH_KEYS: dict[str, Callable[[Any], str]] = {
     "host_a": str,
     "host_b": str,
     "cross": str,
+    "dscp": str,
+    "mss": str,
 }
 """The properties of a path that may be what changed, and how their values are printed."""
 _QUEUE_KEYS: dict[str, Callable[[Any], str]] = {"queue": str, "queue_bdp": "{:g} BDP".format}

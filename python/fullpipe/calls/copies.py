@@ -197,6 +197,7 @@ class CopyOptions(TypedDict, total=False):
     sobas: Text
     steady: Switch
     pacing: Rate
+    dscp: Text
     profile: File
     rate: Rate
     loss: Fraction

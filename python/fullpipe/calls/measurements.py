@@ -94,6 +94,9 @@ class MeasureOptions(TypedDict, total=False):
     streams: Integer
     buffer: Size
     pacing: Rate
+    dscp: Text
+    mss: Integer
+    bind: Text
     size: Size
     duration: Time
     omit: Time

@@ -20,7 +20,7 @@ _CELL = (
     "cc", "workload", "streams", "buffer_bytes", "pacing_bps", "rtt_ms", "rate_bps", "queue_bytes", "mtu",
     "modality", "loss",
 )  # fmt: skip
-_PLAIN = ("jitter_ms", "reorder", "duplicate", "corrupt", "cross", "host_noise_ms", "host_a", "host_b")
+_PLAIN = ("jitter_ms", "reorder", "duplicate", "corrupt", "cross", "host_noise_ms", "host_a", "host_b", "mss")
 ALL = "all"
 
 

@@ -65,6 +65,7 @@ def measure(header: dict[str, Any]) -> str:
         else ["--buffer", transport["buffer"]]
     )
     words += ["--pacing", transport["pacing"]] if transport.get("pacing") else []
+    words += [w for key in ("dscp", "mss") if transport.get(key) for w in (f"--{key}", str(transport[key]))]
     if words[1] == "cp":
         return shlex.join([*words, *_ends(path, copy or {}, header["direction"])])
     words += [word for key, value in workload.items() for word in (f"--{key}", value)]

@@ -8,13 +8,19 @@ use super::tcp::{TcpAcceptor, TcpConnector};
 use super::udt::{UdtAcceptor, UdtConnector};
 use super::{Acceptor, Connector, Expected};
 use crate::error::NetError;
+use crate::local_end::LocalEnd;
 
-/// Returns the connector of a transport, for the host that calls. `sends` tells whether this host will send data, so that
-/// its congestion control matters.
-pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> Box<dyn Connector + 'a> {
+/// Returns the connector of a transport, for the host that calls, which uses its end `from`. `sends` tells whether this host will
+/// send data, so that its congestion control matters.
+pub fn connector<'a>(
+    to: SocketAddr,
+    from: &'a LocalEnd,
+    transport: &'a Transport,
+    sends: bool,
+) -> Box<dyn Connector + 'a> {
     match transport.protocol() {
-        Protocol::Tcp => Box::new(TcpConnector::new(to, transport, sends)),
-        Protocol::Udt => Box::new(UdtConnector::new(to, transport)),
+        Protocol::Tcp => Box::new(TcpConnector::new(to, from, transport, sends)),
+        Protocol::Udt => Box::new(UdtConnector::new(to, from, transport)),
     }
 }
 

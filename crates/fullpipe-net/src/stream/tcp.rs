@@ -13,6 +13,7 @@ use socket2::SockRef;
 
 use super::{Acceptor, Connector, DataStream, Expected, Observation, PreambleCheck, Settings, StreamHandle};
 use crate::error::{NetError, system};
+use crate::local_end::LocalEnd;
 use crate::preamble_listener::PreambleListener;
 use crate::tcp_info::TcpInfo;
 use crate::{socket, sys};
@@ -157,6 +158,7 @@ impl StreamHandle for TcpHandle {
             receive_buffer_bytes: socket.recv_buffer_size().ok().map(|n| n as u64),
             // Without a limit the kernel gives all ones, 32 or 64 bits wide.
             pacing_bytes_per_s: sys::max_pacing_rate(fd).ok().filter(|n| *n != u64::MAX && *n != u64::from(u32::MAX)),
+            dscp: self.peer_address().and_then(|peer| socket::dscp(fd, peer)),
             segment_bytes: sys::int_option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).ok().and_then(positive),
             packet_bytes: self.packet_bytes().and_then(positive),
         }
@@ -229,20 +231,21 @@ fn congestion_control(socket: &SockRef<'_>) -> Option<Vec<u8>> {
 /// Opens TCP streams to an address.
 pub struct TcpConnector<'a> {
     to: SocketAddr,
+    from: &'a LocalEnd,
     transport: &'a Transport,
     sends: bool,
 }
 
 impl<'a> TcpConnector<'a> {
     /// Connects to `to` with the transport's settings; see [`super::open::connector`].
-    pub fn new(to: SocketAddr, transport: &'a Transport, sends: bool) -> TcpConnector<'a> {
-        TcpConnector { to, transport, sends }
+    pub fn new(to: SocketAddr, from: &'a LocalEnd, transport: &'a Transport, sends: bool) -> TcpConnector<'a> {
+        TcpConnector { to, from, transport, sends }
     }
 }
 
 impl Connector for TcpConnector<'_> {
     fn connect(&self, timeout: Duration) -> Result<Box<dyn DataStream>, NetError> {
-        let socket = socket::connect(self.to, self.transport, self.sends, timeout)?;
+        let socket = socket::connect(self.to, self.from, self.transport, self.sends, timeout)?;
         // The end of a message must not wait for an acknowledgement (RFC 896).
         socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
         Ok(TcpDataStream::boxed(socket))

@@ -22,10 +22,17 @@ mod tests {
 
     use super::*;
     use crate::stream::{Acceptor, Connector, DataStream, Expected};
-    use crate::sys;
+    use crate::{local_end, sys};
 
     fn transport() -> Transport {
-        Transport { cc: "udt".into(), streams: 2, buffer: Buffer::Bytes(Size(4_000_000)), pacing: None }
+        Transport {
+            cc: "udt".into(),
+            streams: 2,
+            buffer: Buffer::Bytes(Size(4_000_000)),
+            pacing: None,
+            dscp: None,
+            mss: None,
+        }
     }
 
     fn acceptor() -> UdtAcceptor<2> {
@@ -40,7 +47,7 @@ mod tests {
 
     /// Calls with a preamble; returns the stream.
     fn call(to: SocketAddr, preamble: [u8; 2]) -> Box<dyn DataStream> {
-        let mut stream = UdtConnector::new(to, &transport()).connect(Duration::from_secs(5)).unwrap();
+        let mut stream = UdtConnector::new(to, &local_end::ANY, &transport()).connect(Duration::from_secs(5)).unwrap();
         stream.write_all(&preamble).unwrap();
         stream.flush().unwrap();
         stream
@@ -127,7 +134,8 @@ mod tests {
                     let mut acceptor = acceptor;
                     take(&mut acceptor, 1)
                 });
-                let mut stream = UdtConnector::new(at, &transport).connect(Duration::from_secs(5)).unwrap();
+                let mut stream =
+                    UdtConnector::new(at, &local_end::ANY, &transport).connect(Duration::from_secs(5)).unwrap();
                 stream.write_all(&[7, 0]).unwrap();
                 stream.flush().unwrap();
                 let handle = stream.handle();
@@ -198,7 +206,8 @@ mod tests {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (at, transport) = (silent.local_addr().unwrap(), transport());
         let begun = std::time::Instant::now();
-        let error = UdtConnector::new(at, &transport).connect(Duration::from_millis(600)).err().unwrap();
+        let error =
+            UdtConnector::new(at, &local_end::ANY, &transport).connect(Duration::from_millis(600)).err().unwrap();
         let why = format!("no answer over UDP from {at} within 0.6 s, though TCP passes; let UDP through");
         assert!(error.to_string().starts_with(&why), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(5));
@@ -222,7 +231,8 @@ mod tests {
             let mut acceptor = acceptor_for(&transport);
             let at = acceptor.address().unwrap();
             let calling = std::thread::spawn(move || {
-                let mut sending = UdtConnector::new(at, &transport).connect(Duration::from_secs(5)).unwrap();
+                let mut sending =
+                    UdtConnector::new(at, &local_end::ANY, &transport).connect(Duration::from_secs(5)).unwrap();
                 sending.write_all(&[7, 0]).unwrap();
                 sending.flush().unwrap();
                 sending

@@ -175,6 +175,8 @@ mod tests {
                     streams: 1,
                     buffer: crate::Buffer::Auto,
                     pacing: None,
+                    dscp: None,
+                    mss: None,
                 },
                 workload: crate::Workload::Size(crate::Size(1)),
                 direction: crate::Direction::Send,

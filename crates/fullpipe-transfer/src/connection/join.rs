@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_net::stream::open;
 use fullpipe_net::stream::{Acceptor, DataStream, Expected, StreamHandle};
-use fullpipe_net::{NetError, sys};
+use fullpipe_net::{NetError, local_end, sys};
 use fullpipe_path::text;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -125,7 +125,7 @@ impl Early {
             let transport = connect.transport.clone();
             let knock = move || {
                 std::thread::sleep(OPENING + rtt / 32);
-                open::connector(to, &transport, sends).connect(first_answer(stall))
+                open::connector(to, &local_end::ANY, &transport, sends).connect(first_answer(stall))
             };
             std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
         };
@@ -165,7 +165,7 @@ impl<'a> FarPort<'a> {
 
     /// Opens one connection. It may be called from several threads at once.
     pub(crate) fn open(&self) -> Result<Box<dyn DataStream>, TransferError> {
-        let connector = open::connector(self.to, &self.agreed.transport, self.sends);
+        let connector = open::connector(self.to, &local_end::ANY, &self.agreed.transport, self.sends);
         let connect = |time| connector.connect(time);
         let early = lock(&self.early).next().and_then(|knock| knock.join().ok());
         let mut connected = match early {
@@ -382,7 +382,8 @@ mod tests {
 
     /// Waits on loopback for so many streams; with the port's address.
     fn acceptor(n: u16) -> (Box<dyn Acceptor>, SocketAddr) {
-        let transport = Transport { cc: "cubic".into(), streams: n, buffer: Buffer::Auto, pacing: None };
+        let transport =
+            Transport { cc: "cubic".into(), streams: n, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         let expected = expected(&session(), (0, 0), n, TOKEN);
         let acceptor = TcpAcceptor::new(([127, 0, 0, 1], 0).into(), &transport, false, expected).unwrap();
         let at = acceptor.address().unwrap();
@@ -424,7 +425,8 @@ mod tests {
     /// Over UDT: strangers with nonsense, with another token, with a number that is too high, and one that says nothing.
     #[test]
     fn strangers_over_udt_are_no_streams() {
-        let transport = Transport { cc: "udt".into(), streams: 2, buffer: Buffer::Auto, pacing: None };
+        let transport =
+            Transport { cc: "udt".into(), streams: 2, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         let wait = Duration::from_secs(10);
         let identity = Identity::new().unwrap();
         let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
@@ -432,7 +434,7 @@ mod tests {
             open::acceptor(([127, 0, 0, 1], 0).into(), &transport, false, expected(&session(), (0, 0), 2, TOKEN));
         let acceptor = acceptor.unwrap();
         let at = acceptor.address().unwrap();
-        let call = || open::connector(at, &transport, true).connect(wait).unwrap();
+        let call = || open::connector(at, &local_end::ANY, &transport, true).connect(wait).unwrap();
         let (joined, ours, mut others) = std::thread::scope(|scope| {
             let calling = scope.spawn(|| {
                 let nonsense = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -20,7 +20,7 @@ use fullpipe_net::{Progress, Watcher};
 use fullpipe_path::record::{Bottleneck, Outcome};
 use fullpipe_path::transport::UDT;
 use fullpipe_path::{
-    Buffer, Direction, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
+    Buffer, Direction, Dscp, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
 };
 
 use self::intervals::{Interval, Intervals, SampleLine};
@@ -60,6 +60,15 @@ pub struct Args {
     #[arg(long, value_name = "RATE")]
     pacing: Option<Rate>,
     /// Send this much over all streams, such as 1GB; for disk:FOLDER, the size of the file [default there: 1GB]
+    /// Mark the packets of both ends with this class of service, a name such as CS1, LE, AF11 or EF, or a number, 0 to 63
+    #[arg(long, value_name = "DSCP")]
+    dscp: Option<Dscp>,
+    /// Let segments of TCP have at most this many bytes, TCP's options included, 88 to 32767 [default: what the path's MTU allows]
+    #[arg(long, value_name = "BYTES")]
+    mss: Option<u16>,
+    /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
+    #[arg(long, value_name = "ADDRESS%DEVICE")]
+    bind: Option<LocalEnd>,
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
     /// Send for this long [default: 10s, unless --size is given]
@@ -135,6 +144,9 @@ impl Args {
             (self.limit.is_some(), "--limit"),
             (self.memory.is_some(), "--memory"),
             (self.guest.is_some(), "--guest"),
+            (self.dscp.is_some(), "--dscp"),
+            (self.mss.is_some(), "--mss"),
+            (self.bind.is_some(), "--bind"),
         ];
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
     }
@@ -193,6 +205,8 @@ pub fn run(args: &Args) -> Result {
     if let Some(interval) = args.interval.filter(|interval| *interval < sample) {
         let why = format!("--interval {interval} is shorter than --sample {sample}; give a shorter --sample, too");
         return Err(Failure::usage(why));
+        dscp: args.dscp,
+        mss: args.mss,
     }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
     let run = Run { path, transport, workload, direction, seed: args.seed.unwrap_or(1), sample };
@@ -427,6 +441,7 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
                 Size(got),
                 UDP_BUFFER.0
             );
+        from: args.bind.clone().unwrap_or_default(),
         }
         return;
     }
@@ -566,7 +581,8 @@ mod tests {
 
     #[test]
     fn advice_is_for_the_path_that_was_measured() {
-        let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        let transport =
+            Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         let advice = |path: &str, what| {
             let workload = Workload::Size(Size(1_000_000));
             let (direction, sample) = (Direction::Send, Time(100_000_000));

@@ -149,7 +149,7 @@ pub fn run(args: Args) -> Result {
         false => format!(
             "ANYONE may measure: runs of at most {} (--max-duration), {per_address} at once from one address \
              (--max-clients-per-address)",
-            max_duration
+            Workload::Duration(max_duration)
         ),
     };
     let mut notices = Vec::new();

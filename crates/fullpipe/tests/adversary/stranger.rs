@@ -150,7 +150,8 @@ fn a_measurement_waits_for_no_stranger() {
     let hello = Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: "x".into(), nonce: None };
     wire::send(&mut control, &hello).unwrap();
     let Message::Hello { .. } = wire::receive_message(&mut control).unwrap() else { panic!("no greeting") };
-    let transport = Transport { cc: "cubic".into(), streams: 2, buffer: Buffer::Auto, pacing: None };
+    let transport =
+        Transport { cc: "cubic".into(), streams: 2, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
     let (workload, sample) = (Workload::Size(Size(1000)), Time(100_000_000));
     let request = Request { transport, workload, direction: Direction::Send, seed: 1, sample };
     wire::send(&mut control, &Message::Request(request)).unwrap();

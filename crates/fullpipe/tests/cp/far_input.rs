@@ -81,7 +81,14 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
 fn message(rng: &mut StdRng) -> Message {
     let name = Name::try_from(b"../x".to_vec()).or_else(|_| Name::try_from(b"x".to_vec())).unwrap();
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (i64::MIN, u32::MAX), xattrs: vec![] };
-    let transport = Transport { cc: "../../x".into(), streams: rng.random(), buffer: Buffer::Auto, pacing: None };
+    let transport = Transport {
+        cc: "../../x".into(),
+        streams: rng.random(),
+        buffer: Buffer::Auto,
+        pacing: None,
+        dscp: None,
+        mss: None,
+    };
     match rng.random_range(0..19) {
         0 => Message::Ping { n: rng.random() },
         1 => Message::Pong { n: rng.random() },
@@ -237,7 +244,8 @@ impl Client {
         let mut far = start(Stdio::piped());
         let (mut to, mut from) = (far.stdin.take().unwrap(), far.stdout.take().unwrap());
         from.read_exact(&mut [0; READY.len()]).unwrap();
-        let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        let transport =
+            Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         let connect = Message::Connect(Box::new(Connect {
             transport,
             spare: 0,

@@ -42,7 +42,7 @@ fn greeted(address: &str) -> (TcpStream, serde_json::Value) {
 }
 
 fn request(cc: &str, direction: Direction) -> serde_json::Value {
-    let transport = Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+    let transport = Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
     let workload = Workload::Size(Size(1000));
     let request = fullpipe_net::wire::Request { transport, workload, direction, seed: 1, sample: Time(100_000_000) };
     serde_json::to_value(fullpipe_net::wire::Message::Request(request)).unwrap()
@@ -218,7 +218,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
     };
     let paths = vec![b"/".to_vec()];
     let task = message::Task::Pull(message::Sources { paths, filter: message::Filter::default(), patterns: false });
-    let transport = Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+    let transport = Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
     let terms = Some(message::Terms {
         offer: false,
         key: fullpipe_transfer::protocol::digest::Key([3; fullpipe_transfer::protocol::digest::Key::LEN]),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use fullpipe_path::Transport;
+use fullpipe_path::{Dscp, Transport};
 use fullpipe_udt::congestion::INITIAL_WINDOW_PACKETS;
 use fullpipe_udt::{Connection, Listener, Request};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -20,7 +20,7 @@ use super::driver::Driven;
 use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::error::{NetError, system};
 use crate::stream::{Acceptor, DataStream, Expected, PreambleCheck};
-use crate::sys;
+use crate::{socket, sys};
 
 /// Connections at once, those included that have not shown the token yet.
 const MAX_CONNECTIONS: usize = 256;
@@ -50,6 +50,7 @@ pub struct UdtAcceptor<const N: usize> {
     waiting: BTreeMap<u64, Caller>,
     check: PreambleCheck<N>,
     rate: Option<f64>,
+    dscp: Option<Dscp>,
     /// Written by the drivers of `waiting` when data arrives.
     arrived: Arc<EventFd>,
     /// Readable when a request or data has arrived.
@@ -84,6 +85,9 @@ impl<const N: usize> UdtAcceptor<N> {
         let listen =
             |source| NetError::Listen { address: format!("{} (data ports {first} to {last})", local.ip()), source };
         let datagrams = bound.map_err(listen)?;
+        if let Some(dscp) = transport.dscp {
+            socket::set_dscp(datagrams.as_fd(), dscp, local.is_ipv6()).map_err(system("setting the DSCP"))?;
+        }
         let doing = "watching the data port";
         let address = datagrams.local_address().ok_or_else(|| system(doing)(io::ErrorKind::NotFound.into()))?;
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
@@ -103,6 +107,7 @@ impl<const N: usize> UdtAcceptor<N> {
             waiting: BTreeMap::new(),
             check: expected.check,
             rate: rate(transport),
+            dscp: transport.dscp,
             arrived,
             epoll,
         })
@@ -169,6 +174,9 @@ impl<const N: usize> UdtAcceptor<N> {
         };
         let datagrams = self.datagrams.bind_beside(local)?;
         datagrams.connect(from)?;
+        if let Some(dscp) = self.dscp {
+            socket::set_dscp(datagrams.as_fd(), dscp, local.is_ipv6())?;
+        }
         Driven::start(connection, datagrams, self.rate, Some(self.arrived.clone()))
     }
 }
@@ -233,7 +241,8 @@ mod tests {
     }
 
     fn acceptor_on(address: IpAddr) -> UdtAcceptor<2> {
-        let transport = Transport { cc: "udt".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        let transport =
+            Transport { cc: "udt".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         let peer = Some([127, 0, 0, 1].into());
         let check = Box::new(|preamble: &[u8; 2]| (preamble[0] == 7).then_some(u16::from(preamble[1])));
         let expected = Expected { ports: (0, 0), peer, check };

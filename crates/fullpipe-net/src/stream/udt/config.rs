@@ -41,7 +41,14 @@ mod tests {
 
     #[test]
     fn a_rate_counts_the_whole_header_of_ipv6() {
-        let transport = Transport { cc: "udt".into(), streams: 2, buffer: Buffer::Auto, pacing: Some(Rate(144_000)) };
+        let transport = Transport {
+            cc: "udt".into(),
+            streams: 2,
+            buffer: Buffer::Auto,
+            pacing: Some(Rate(144_000)),
+            dscp: None,
+            mss: None,
+        };
         for (to, rate) in [("127.0.0.1:9", 9_000.0), ("[::1]:9", 8_980.0)] {
             assert_eq!(config(&transport, to.parse().unwrap()).control, RateControl::Fixed(rate), "{to}");
         }

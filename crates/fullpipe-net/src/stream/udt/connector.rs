@@ -14,19 +14,21 @@ use super::data_stream::UdtDataStream;
 use super::datagrams::{Datagrams, RECEIVE_BYTES};
 use super::driver::Driven;
 use crate::error::{NetError, system};
+use crate::local_end::LocalEnd;
 use crate::stream::{Connector, DataStream};
-use crate::sys;
+use crate::{socket, sys};
 
 /// Opens UDT streams to an address.
 pub struct UdtConnector<'a> {
     to: SocketAddr,
+    from: &'a LocalEnd,
     transport: &'a Transport,
 }
 
 impl<'a> UdtConnector<'a> {
     /// Connects to `to` with the transport's settings; see [`crate::stream::open::connector`].
-    pub fn new(to: SocketAddr, transport: &'a Transport) -> UdtConnector<'a> {
-        UdtConnector { to, transport }
+    pub fn new(to: SocketAddr, from: &'a LocalEnd, transport: &'a Transport) -> UdtConnector<'a> {
+        UdtConnector { to, from, transport }
     }
 }
 
@@ -36,7 +38,15 @@ impl Connector for UdtConnector<'_> {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let datagrams = Datagrams::bind((any, 0).into()).map_err(system("opening a UDP socket"))?;
+        let datagrams = match self.from {
+            LocalEnd { address: None, device: None } => {
+                Datagrams::bind((any, 0).into()).map_err(system("opening a UDP socket"))?
+            }
+            from => Datagrams::bind_from(from, self.to)?,
+        };
+        if let Some(dscp) = self.transport.dscp {
+            socket::set_dscp(datagrams.as_fd(), dscp, self.to.is_ipv6()).map_err(system("setting the DSCP"))?;
+        }
         datagrams.connect(self.to).map_err(|source| self.failed(source))?;
         let connect_timeout_ns = timeout.as_nanos().try_into().unwrap_or(u64::MAX);
         let config = Config { connect_timeout_ns, ..config(self.transport, self.to) };

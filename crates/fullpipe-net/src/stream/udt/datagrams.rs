@@ -6,13 +6,15 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fullpipe_path::Size;
+use fullpipe_path::{Dscp, Size};
 use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
 };
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::error::{NetError, system};
+use crate::local_end::LocalEnd;
 use crate::sys::Arrived;
 use crate::{socket, sys};
 
@@ -54,10 +56,23 @@ impl Datagrams {
         bound
     }
 
+    /// Binds a socket that will connect to `to` to this host's end.
+    pub(super) fn bind_from(from: &LocalEnd, to: SocketAddr) -> Result<Datagrams, NetError> {
+        let opening = || system("opening a UDP socket");
+        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP)).map_err(opening())?;
+        from.bind(&socket, to)?;
+        Datagrams::of(socket, to).map_err(opening())
+    }
+
     fn bind_as(address: SocketAddr, shares: bool) -> io::Result<Datagrams> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_reuse_address(shares)?;
         socket.bind(&address.into())?;
+        Datagrams::of(socket, address)
+    }
+
+    /// Sets what all of these sockets have. `address` is of the socket's family.
+    fn of(socket: Socket, address: SocketAddr) -> io::Result<Datagrams> {
         socket.set_nonblocking(true)?;
         let socket = UdpSocket::from(socket);
         // Kernels before 5.0 deliver each datagram alone.
@@ -77,6 +92,11 @@ impl Datagrams {
             }
         }
         Ok(Datagrams { socket, segments: AtomicBool::new(true) })
+    }
+
+    /// Class of service of the datagrams, if it is not the default.
+    pub(super) fn dscp(&self) -> Option<Dscp> {
+        self.peer_address().and_then(|peer| socket::dscp(self.socket.as_fd(), peer))
     }
 
     /// Sends to, and receives from, one address alone.

@@ -474,6 +474,7 @@ impl Driven {
             congestion_control: Some(UDT.into()),
             pacing_bytes_per_s: rate.map(|rate| rate as u64),
             send_buffer_bytes,
+            dscp: self.datagrams.dscp(),
             receive_buffer_bytes,
             segment_bytes: u32::try_from(fullpipe_udt::payload_bytes(mss)).ok(),
             packet_bytes: Some(self.packet_bytes(mss)),

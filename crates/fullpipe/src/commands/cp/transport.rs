@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::transport::UDT;
-use fullpipe_path::{Buffer, Probability, Protocol, Rate, Size, Time, Transport, TransportError, Workload};
+use fullpipe_path::{Buffer, Dscp, Probability, Protocol, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::connection::endpoint::Via;
@@ -48,6 +48,10 @@ pub struct TransportArgs {
     /// Send no faster than this over all streams together, such as 9.9gbit; TCP spaces the packets evenly
     #[arg(long, value_name = "RATE", visible_alias = "bwlimit", help_heading = HEADING)]
     pacing: Option<Rate>,
+    /// Mark the packets of the data connections with this class of service, such as CS1, LE or AF11, at both ends; not over ssh,
+    /// which marks its own
+    #[arg(long, value_name = "DSCP", help_heading = HEADING)]
+    dscp: Option<Dscp>,
     /// Choose from this profile [default: the one that comes with fullpipe]
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub profile: Option<PathBuf>,
@@ -159,6 +163,7 @@ impl TransportArgs {
         add("--streams", self.streams.map(|n| n.to_string()));
         add("--buffer", self.buffer.map(|b| b.to_string()));
         add("--pacing", self.pacing.map(|p| p.to_string()));
+        add("--dscp", self.dscp.map(|dscp| dscp.to_string()));
         add(
             "--sobas",
             (self.buffer == Some(Sizing::Sobas)).then(|| law_name(self.sobas.unwrap_or(SizingMode::All)).to_owned()),
@@ -239,7 +244,14 @@ impl TransportArgs {
             Some(Sizing::Sobas) | None => Buffer::Auto,
         };
         let streams = self.streams.unwrap_or(1);
-        self.is_udt().then(|| Transport { cc: UDT.into(), streams, buffer, pacing: self.pacing })
+        self.is_udt().then(|| Transport {
+            cc: UDT.into(),
+            streams,
+            buffer,
+            pacing: self.pacing,
+            dscp: self.dscp,
+            mss: None,
+        })
     }
 
     /// The law by which window and pacing follow the path during the copy, unless a flag pins them, or the path is so short
@@ -305,6 +317,12 @@ impl TransportArgs {
             chosen.why.push(format!("a relay ends TCP's connections on the way (a whole round trip takes {ms:.1} ms)"));
         }
         self.apply_flags(&mut chosen, between);
+        chosen.transport.dscp = self.dscp.filter(|_| between.via != Via::Ssh);
+        if self.dscp.is_some() && between.via == Via::Ssh {
+            chosen
+                .why
+                .push("--dscp has no effect: the data go over ssh, which marks its packets itself (IPQoS)".into());
+        }
         chosen.transport.validate()?;
         Ok(chosen)
     }
@@ -350,7 +368,14 @@ impl TransportArgs {
             (None, None) => {
                 why.push("no transport of the profile can be used here, so the kernel's autotuning is".into());
                 let cc = usual_cc(sender);
-                let transport = Transport { cc, streams: FALLBACK_STREAMS, buffer: Buffer::Auto, pacing: None };
+                let transport = Transport {
+                    cc,
+                    streams: FALLBACK_STREAMS,
+                    buffer: Buffer::Auto,
+                    pacing: None,
+                    dscp: None,
+                    mss: None,
+                };
                 return Ok(Chosen { lacking, ..unexpected(transport, why) });
             }
         };
@@ -463,7 +488,8 @@ fn local(rtt_s: f64, sender: &Limits) -> Chosen {
     if !has(sender, "cubic") {
         why.push("the sender's kernel does not allow this user cubic".into());
     }
-    let transport = Transport { cc: usual_cc(sender), streams, buffer: Buffer::Auto, pacing: None };
+    let transport =
+        Transport { cc: usual_cc(sender), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
     unexpected(transport, why)
 }
 
@@ -479,7 +505,7 @@ fn through_ssh(rtt_s: f64, sender: &Limits) -> Chosen {
     let streams = windows::streams_for(ASSUMED_RATE.0 as f64, rtt_s, SSH_WINDOW).clamp(local_streams(), MAX_SSH);
     let why = format!("{streams} ssh connections unless -n says otherwise, since ssh lets each have 2 MB in flight");
     let buffer = Buffer::Bytes(Size(SSH_BUFFER.min(sender.send)));
-    unexpected(Transport { cc: usual_cc(sender), streams, buffer, pacing: None }, vec![why])
+    unexpected(Transport { cc: usual_cc(sender), streams, buffer, pacing: None, dscp: None, mss: None }, vec![why])
 }
 
 /// A transport of which no profile tells the rate.

@@ -39,6 +39,12 @@ pub fn guest_commands(run: &Run, path: &LabPath, stall: Time, omit: Option<Time>
     if let Some(pacing) = t.pacing {
         client.extend(["--pacing".to_owned(), pacing.to_string()]);
     }
+    if let Some(dscp) = t.dscp {
+        client.extend(["--dscp".to_owned(), dscp.to_string()]);
+    }
+    if let Some(mss) = t.mss {
+        client.extend(["--mss".to_owned(), mss.to_string()]);
+    }
     if run.direction == Direction::Receive {
         client.push("--reverse".into());
     }
