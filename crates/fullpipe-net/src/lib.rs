@@ -29,6 +29,7 @@ pub mod wire;
 
 pub use error::{Denial, NetError};
 pub use limits::{Admitted, AnonymousLimits};
-pub use measure::{Measured, measure};
+pub use local_end::LocalEnd;
+pub use measure::{Measured, measure, measure_both};
 pub use serve::{ServeOptions, Server};
 pub use session::{Observed, Progress, Watcher};

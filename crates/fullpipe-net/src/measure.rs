@@ -59,6 +59,8 @@ pub struct Circumstances {
 
 /// A finished run.
 #[derive(Debug)]
+    /// Number of directions in which the processes of the client moved data at once; 0 counts as one.
+    pub directions: u16,
 pub struct Measured {
     /// Start of the run's clock on this host's `CLOCK_MONOTONIC`, ns.
     pub zero_ns: u64,
@@ -123,15 +125,84 @@ pub fn measure(
         Direction::Send => (Side::Sender, wire::PREAMBLE as u64 + connector.overhead_bytes()),
         Direction::Receive => (Side::Receiver, 0),
     };
-    let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns, limit_ns: None };
-    let ours = session::run(&role, streams, overhead_bytes, &mut control, watcher)?;
-    let theirs = receive_report(&mut control)?;
-    let wall_s = (sys::now_ns() - started) as f64 / 1e9;
-    let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
-    let interrupted = watcher.interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
-    let MeasureOptions { capacity, omit, .. } = *options;
-    let known = Circumstances { capacity, zero_ns, rtt_ns, wall_s, omit, interrupted };
-    Ok(combine(request, &known, sender, receiver))
+    // What shows progress is of this thread.
+    let unseen = || Watcher { interrupted: Some(&is_over), ..Watcher::default() };
+    std::thread::scope(|scope| {
+        let sending = std::thread::Builder::new()
+            .spawn_scoped(scope, || run(there, &unseen()))
+            .map_err(system("starting a thread for a direction"))?;
+        let received = run(back, &Watcher { interrupted: Some(&is_over), ..*watcher });
+        let sent = sending.join().unwrap_or_else(|_| Err(system("sending")(std::io::Error::other("panicked"))));
+        Ok([sent?, received?])
+    })
+}
+
+/// A run that can begin: its streams are connected, and the clocks of both ends have been compared.
+struct Ready<'a> {
+    request: &'a Request,
+    options: &'a MeasureOptions,
+    control: Control,
+    streams: Vec<Box<dyn DataStream>>,
+    /// Bytes on each stream that count as acknowledged and are no data.
+    overhead_bytes: u64,
+    /// Time by which the server's clock is ahead of this host's, ns.
+    offset_ns: i64,
+    rtt_ns: u64,
+    /// When the client turned to the server, ns of this host's `CLOCK_MONOTONIC`.
+    started_ns: u64,
+}
+
+impl<'a> Ready<'a> {
+    /// Asks a server for a run, and connects the streams.
+    fn new(host: &Host, request: &'a Request, options: &'a MeasureOptions) -> Result<Ready<'a>, NetError> {
+        if options.check_memory {
+            socket::check_memory(&request.transport)?;
+        }
+        let sends = request.direction == Direction::Send;
+        if sends {
+            socket::check_cc(&request.transport)?;
+        }
+        let started_ns = sys::now_ns();
+        let mut control = greeted(host, options)?;
+        control.send(&Message::Request(request.clone()), "asking")?;
+        let (port, token) = match control.receive("asking")? {
+            Message::Ready { port, token } => (port, token),
+            other => return Err(control.unexpected(&other)),
+        };
+        let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
+        to.set_port(port);
+        let connector = stream::open::connector(to, &options.from, &request.transport, sends);
+        let streams = connect_streams(&*connector, to, token, request, options.connect)?;
+        match control.receive("connecting the streams")? {
+            Message::Joined => {}
+            other => return Err(control.unexpected(&other)),
+        }
+        let (offset_ns, rtt_ns) = compare_clocks(&mut control)?;
+        let overhead_bytes = if sends { wire::PREAMBLE as u64 + connector.overhead_bytes() } else { 0 };
+        Ok(Ready { request, options, control, streams, overhead_bytes, offset_ns, rtt_ns, started_ns })
+    }
+
+    /// Moves the data. The run's clock starts at `zero_ns`. `directions` is the number of directions in which this process moves
+    /// data meanwhile.
+    fn run(mut self, zero_ns: u64, directions: u16, watcher: &Watcher<'_>) -> Result<Measured, NetError> {
+        let Ready { request, rtt_ns, .. } = self;
+        let stall_ns = self.options.stall.as_nanos() as u64;
+        let begin = Message::Begin { zero_ns: zero_ns.wrapping_add_signed(self.offset_ns), rtt_ns, stall_ns };
+        self.control.send(&begin, "starting")?;
+        let side = match request.direction {
+            Direction::Send => Side::Sender,
+            Direction::Receive => Side::Receiver,
+        };
+        let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns, limit_ns: None };
+        let ours = session::run(&role, self.streams, self.overhead_bytes, &mut self.control, watcher)?;
+        let theirs = receive_report(&mut self.control)?;
+        let wall_s = (sys::now_ns() - self.started_ns) as f64 / 1e9;
+        let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
+        let interrupted = watcher.is_interrupted();
+        let &MeasureOptions { capacity, omit, .. } = self.options;
+        let known = Circumstances { capacity, zero_ns, rtt_ns, wall_s, omit, interrupted, directions };
+        Ok(combine(request, &known, sender, receiver))
+    }
 }
 
 /// Measures the round-trip time to a server, s, on its control connection. It needs no token: if the server wants one, the
@@ -427,6 +498,12 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
         _ => last_read,
     };
     let interval_ns = end.saturating_sub(first);
+    // A client's one process serves both directions, the server has a process for each.
+    let directions = f64::from(known.directions.max(1));
+    let (cpu_sender, cpu_receiver) = match request.direction {
+        Direction::Send => (cpu(&sender) / directions, cpu(&receiver)),
+        Direction::Receive => (cpu(&sender), cpu(&receiver) / directions),
+    };
     let early_bytes = receiver.report.early_bytes.min(bytes);
     let limits = limits(capacity, [&sender.report.end, &receiver.report.end]);
     let rate = rate::rate(&Arrivals { bytes, early_bytes, interval_ns, rtt_ns }, &limits);

@@ -136,8 +136,15 @@ pub struct Watcher<'a> {
     pub show: Option<&'a dyn Fn(&Progress<'_>)>,
     /// Longest time between two calls of `show`; `None` for half a second.
     pub tick: Option<Duration>,
-    /// Ends the run before its time or size when it is set to true.
-    pub interrupted: Option<&'a AtomicBool>,
+    /// Asked about every half second; the run ends before its time or size when it returns true.
+    pub interrupted: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
+
+impl Watcher<'_> {
+    /// Whether the run is to end before its time or size.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.is_some_and(|is_interrupted| is_interrupted())
+    }
 }
 
 /// What one side of a run has observed.
@@ -254,7 +261,7 @@ fn watch(
     loop {
         let now = sys::now_ns();
         let mut wait = tick_ns;
-        let interrupted = watcher.interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
+        let interrupted = watcher.is_interrupted();
         if role.end == Side::Receiver {
             if traffic.complete() || interrupted {
                 return Ok(());

@@ -31,6 +31,9 @@ pub struct Run {
     /// Direction of the data.
     #[serde(default)]
     pub direction: Direction,
+    /// Whether the same transport carried the same workload the other way at the same time, in a run of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bidir: bool,
     /// Seed of the streams' start times and, in the testbed, of all random numbers.
     pub seed: u64,
     /// Time between samples.
@@ -73,6 +76,7 @@ mod tests {
             },
             workload: Workload::Size(Size(1_000_000_000)),
             direction: Direction::Send,
+            bidir: false,
             seed: 7,
             sample: Time(100_000_000),
         };

@@ -212,8 +212,9 @@ pub fn run(args: &Args) -> Result {
     let run = Run { path, transport, workload, direction, seed: args.seed.unwrap_or(1), sample };
     if let Some(out) = &args.out {
         run_record::check_target(out)?;
-        if args.repeat.is_some_and(|times| times > 1) && run_record::is_file(out) {
-            let why = format!("--repeat makes several records; give a folder instead of {}", out.display());
+        let several = [(args.repeat.is_some_and(|times| times > 1), "--repeat"), (args.bidir, "--bidir")];
+        if let Some((_, flag)) = several.iter().find(|(given, _)| *given && run_record::is_file(out)) {
+            let why = format!("{flag} makes several records; give a folder instead of {}", out.display());
             return Err(Failure::usage(why));
         }
     }
@@ -282,24 +283,32 @@ fn wait_for(left: &dyn Fn() -> Duration, is_over: &dyn Fn() -> bool) {
     }
 }
 
-/// Measures once, writes the record, and prints the result.
+/// Measures once, writes the records, and prints the results.
 fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
-    let (text, outcome) = match &run.path {
+    let measured = match &run.path {
         Path::Host(host) => {
-            let (described, measured) = on_host(host, run, args, interrupted)?;
-            if args.json && args.out.is_none() && interrupted.is_none() {
+            let results = on_host(host, run, args, interrupted)?;
+            if let [(described, measured)] = &results[..]
+                && args.json
+                && args.out.is_none()
+                && interrupted.is_none()
+            {
                 // A long record would take much of a guest's memory, so it is not held whole.
                 let mut stdout = BufWriter::new(output::Stdout);
-                return run_record::render(&described, &measured, None, None, &mut stdout);
+                return run_record::render(described, measured, None, None, &mut stdout);
             }
-            let mut text = Vec::new();
-            run_record::render(&described, &measured, None, None, &mut text)?;
-            (String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))?, measured.outcome)
+            let text = |(described, measured): (Run, Measured)| {
+                let mut text = Vec::new();
+                run_record::render(&described, &measured, None, None, &mut text)?;
+                let text = String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))?;
+                Ok((described, text, measured.outcome))
+            };
+            results.into_iter().map(text).collect::<Result<Vec<_>>>()?
         }
         Path::Lab(lab) => {
-            let measured = in_lab(lab, run, args)?;
-            show_intervals(&measured.0, run, args);
-            measured
+            let (text, outcome) = in_lab(lab, run, args)?;
+            show_intervals(&text, run, args);
+            vec![(run.clone(), text, outcome)]
         }
     };
     let target = args.out.as_deref().map(|out| run_record::keep(out, run, &text)).transpose()?;
@@ -358,8 +367,8 @@ fn read_path(text: &str) -> Result<Path> {
     Ok(text.parse()?)
 }
 
-/// Measures to a real host, or from inside the guest.
-fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result<(Run, Measured)> {
+/// Measures to a real host, or from inside the guest. Returns a result for each direction in which data moved.
+fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result<Vec<(Run, Measured)>> {
     // In the guest, the record describes the emulated path, not the address at its end.
     let described = match &args.guest {
         Some(path) => Run { path: path.parse()?, ..run.clone() },
@@ -411,10 +420,14 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     let watcher = Watcher {
         show: is_shown.then_some(&show),
         tick: args.interval.map(|every| every.duration().min(Duration::from_millis(100))),
-        interrupted,
+        interrupted: Some(&is_interrupted),
     };
-    let measured = fullpipe_net::measure(host, &request, &options, &watcher)?;
-    if let Some(mut intervals) = intervals.into_inner() {
+    let measured = if run.bidir {
+        Vec::from(fullpipe_net::measure_both(host, &request, &options, &watcher)?)
+    } else {
+        vec![fullpipe_net::measure(host, &request, &options, &watcher)?]
+    };
+    if let (Some(mut intervals), Some(measured)) = (intervals.into_inner(), measured.first()) {
         let side = if run.direction == Direction::Send { Side::Sender } else { Side::Receiver };
         let ours = measured.samples.iter().filter(|sample| sample.end == side);
         let last: Vec<Sample> = ours.skip(seen_samples.get()).cloned().collect();
@@ -424,9 +437,13 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     }
     bar.finish_and_clear();
     if args.guest.is_none() {
-        warn_of_limits(run, &measured);
+        measured.iter().for_each(|measured| warn_of_limits(run, measured));
     }
-    Ok((described, measured))
+    if !run.bidir {
+        return Ok(measured.into_iter().map(|measured| (described.clone(), measured)).collect());
+    }
+    let directions = [Direction::Send, Direction::Receive].map(|direction| Run { direction, ..described.clone() });
+    Ok(directions.into_iter().zip(measured).collect())
 }
 
 /// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
@@ -465,6 +482,7 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     run.transport.validate_for_lab()?;
     if path.disk_a.is_some() || path.disk_b.is_some() {
+    let is_interrupted = || interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
         let why = "a measurement sends from memory, so the path's disks have no part in it; leave them out, copy to one with \
                    'fullpipe cp FILE lab:...:/disk/', or measure one in a scenario ('fullpipe lab run')";
         return Err(Failure::usage(why));
@@ -554,6 +572,11 @@ fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
         (Bottleneck::Rwnd, _) if run.transport.protocol() == Protocol::Udt => {
             "rwnd: the receiver's window; try a larger --buffer"
         }
+    match (run.bidir, run.direction) {
+        (true, Direction::Send) => outln!("direction   sent, while data were received"),
+        (true, Direction::Receive) => outln!("direction   received, while data were sent"),
+        (false, _) => {}
+    }
         (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
         (Bottleneck::Rwnd, Buffer::Auto) if is_emulated => {
             "rwnd: the receiver's window; try --buffer, or add ,host=tuned+tcp_rmem:4096/131072/268435456 to the path"
@@ -587,7 +610,10 @@ mod tests {
             let workload = Workload::Size(Size(1_000_000));
             let (direction, sample) = (Direction::Send, Time(100_000_000));
             let path = path.parse().unwrap();
-            bottleneck(what, &Run { path, transport: transport.clone(), workload, direction, seed: 1, sample })
+            bottleneck(
+                what,
+                &Run { path, transport: transport.clone(), workload, direction, bidir: false, seed: 1, sample },
+            )
         };
         assert!(advice("host", Bottleneck::Sndbuf).ends_with("raise net.ipv4.tcp_wmem there"));
         for what in [Bottleneck::Sndbuf, Bottleneck::Rwnd] {

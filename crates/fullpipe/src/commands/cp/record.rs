@@ -42,7 +42,7 @@ pub fn write(
     let transport = finished.transport.clone();
     // A workload of no bytes is not allowed; the record of an empty copy states one byte for each stream.
     let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
-    let mut run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
+    let mut run = Run { path, transport, workload, direction, bidir: false, seed: args.seed, sample: args.sample };
     let capacity = match &run.path {
         Path::Lab(lab) => Some(lab.capacity(run.transport.protocol())),
         Path::Host(_) => None,

@@ -1,0 +1,251 @@
+//! What `measure` lets its user set of the sockets, and both directions at once, over loopback.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+mod common;
+#[path = "common/firewall.rs"]
+mod firewall;
+
+use common::{Server, error, fullpipe, json_lines};
+use serde_json::Value;
+
+fn measure(server: &Server, flags: &str) -> Vec<Value> {
+    json_lines(&fullpipe(&format!("measure {} --json {flags}", server.address)))
+}
+
+#[test]
+fn both_directions_at_once_are_two_results() {
+    let server = Server::start("");
+    for flags in ["--size 40MB --streams 2", "--transport udt --size 40MB", "--duration 1s"] {
+        let lines = measure(&server, &format!("--bidir {flags}"));
+        let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+        let (headers, results) = (of("run"), of("result"));
+        let directions: Vec<&Value> = headers.iter().map(|header| &header["direction"]).collect();
+        assert_eq!(directions, ["send", "receive"], "{flags}");
+        assert!(headers.iter().all(|header| header["bidir"] == true), "{flags}");
+        // One clock: both began at the same time.
+        assert_eq!(headers[0]["real"]["zero_ns"], headers[1]["real"]["zero_ns"], "{flags}");
+        assert_ne!(headers[0]["id"], headers[1]["id"], "{flags}");
+        assert_eq!(results.len(), 2, "{flags}");
+        for result in results {
+            let bytes = result["bytes"].as_u64().unwrap();
+            assert!(if flags.contains("--size") { bytes == 40_000_000 } else { bytes > 0 }, "{flags}: {result}");
+        }
+    }
+}
+
+#[test]
+fn both_directions_have_a_record_each() {
+    let server = Server::start("");
+    let dir = tempfile::tempdir().unwrap();
+    let out = fullpipe(&format!("measure {} --bidir --size 40MB --out {}", server.address, dir.path().display()));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(error(&out), (0, String::new()));
+    assert!(text.contains("direction   sent, while data were received"), "{text}");
+    assert!(text.contains("direction   received, while data were sent"), "{text}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "{text}");
+    for (flags, why) in [
+        ("--bidir --out both.ndjson", "--bidir makes several records; give a folder"),
+        ("--bidir --reverse", "cannot be used with"),
+        ("--bidir --interval 1s", "cannot be used with"),
+    ] {
+        let (code, text) = error(&fullpipe(&format!("measure {} {flags}", server.address)));
+        assert!(code == 2 && text.contains(why), "{code} {text}");
+    }
+    let (code, text) = error(&fullpipe("measure lab:rtt=1ms,rate=1gbit --bidir"));
+    assert!(code == 2 && text.contains("--bidir is for a host"), "{code} {text}");
+}
+
+#[test]
+fn a_server_for_one_client_refuses_both_directions_at_once() {
+    let server = Server::start("--max-clients 1");
+    let (code, text) = error(&fullpipe(&format!("measure {} --bidir --duration 1s", server.address)));
+    assert!(code == 4 && text.contains("refused"), "{code} {text}");
+}
+
+#[test]
+fn segments_are_no_larger_than_was_asked_for() {
+    let server = Server::start("");
+    for direction in ["", "--reverse"] {
+        let record = measure(&server, &format!("--mss 1000 --size 10MB {direction}"));
+        assert_eq!(record[0]["transport"]["mss"], 1_000);
+        // Timestamps take 12 bytes of each segment.
+        let segment = record[0]["sender"]["mss"].as_u64().unwrap();
+        assert!((900..=1_000).contains(&segment), "{segment} {direction}");
+    }
+    for (flags, why) in [("--mss 40", "give from 88 to 32767"), ("--transport udt --mss 1000", "is for TCP")] {
+        let (code, text) = error(&fullpipe(&format!("measure {} {flags}", server.address)));
+        assert!(code == 2 && text.contains(why), "{code} {text}");
+    }
+}
+
+#[test]
+fn both_ends_mark_their_packets_over_ipv4_and_ipv6() {
+    let server = Server::start("--bind ::");
+    let port = server.address.rsplit(':').next().unwrap();
+    for host in ["127.0.0.1", "[::1]"] {
+        for flags in ["", "--reverse", "--transport udt"] {
+            let words = format!("measure {host}:{port} --dscp cs1 --size 10MB --json {flags}");
+            let record = json_lines(&fullpipe(&words));
+            for dscp in [&record[0]["transport"]["dscp"], &record[0]["sender"]["dscp"], &record[0]["receiver"]["dscp"]]
+            {
+                assert_eq!(dscp, "CS1", "{words}");
+            }
+        }
+        let plain = json_lines(&fullpipe(&format!("measure {host}:{port} --size 10MB --json")));
+        assert!(plain[0]["transport"].get("dscp").is_none() && plain[0]["sender"].get("dscp").is_none());
+    }
+    let (code, text) = error(&fullpipe(&format!("measure 127.0.0.1:{port} --dscp CS9")));
+    assert!(code == 2 && text.contains("'CS9' is no DSCP"), "{code} {text}");
+}
+
+/// Runs a test in a network where only packets of class CS1 pass, but for those of a server's own port, with that server.
+fn where_only_cs1_passes(flags: &str, test: impl FnOnce(&Server) + Send) {
+    firewall::behind("table inet t { chain c { type filter hook input priority 0; }; }", || {
+        let server = Server::start(flags);
+        let port = server.address.rsplit(':').next().unwrap();
+        let rule = format!(
+            "add rule inet t c meta l4proto {{ tcp, udp }} th dport != {port} th sport != {port} ip dscp != cs1 \
+             reject with icmpx type admin-prohibited"
+        );
+        assert!(std::process::Command::new("nft").arg(rule).status().unwrap().success());
+        test(&server);
+    });
+}
+
+#[test]
+fn every_packet_of_a_data_connection_is_marked() {
+    where_only_cs1_passes("", |server| {
+        for flags in ["", "--reverse", "--transport udt"] {
+            let record = measure(server, &format!("--size 10MB --dscp CS1 {flags}"));
+            assert_eq!(record.last().unwrap()["bytes"], 10_000_000, "{flags}");
+        }
+        let (code, text) = error(&fullpipe(&format!("measure {} --size 10MB", server.address)));
+        assert!(code == 4 && text.contains("cannot connect"), "{code} {text}");
+    });
+}
+
+#[test]
+fn the_data_connections_of_a_copy_are_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    std::fs::write(&from, vec![7; 3_000_000]).unwrap();
+    std::fs::create_dir(&to).unwrap();
+    where_only_cs1_passes(&format!("--root {} --insecure", to.display()), |server| {
+        let words = format!("cp --insecure --quiet {} fullpipe://{}/there", from.display(), server.address);
+        let (code, text) = error(&fullpipe(&words));
+        assert!(code != 0 && !to.join("there").exists(), "{code} {text}");
+        assert_eq!(error(&fullpipe(&format!("{words} --dscp CS1"))), (0, String::new()));
+        assert_eq!(std::fs::read(to.join("there")).unwrap().len(), 3_000_000);
+    });
+}
+
+/// Refuses what comes from the address that connections within this host have by themselves.
+const NOT_FROM_LOCALHOST: &str = "table inet t { chain c { type filter hook input priority 0; \
+    ip saddr 127.0.0.1 ip daddr 127.0.0.1 reject with icmpx type admin-prohibited; }; }";
+
+#[test]
+fn control_and_data_come_from_the_address_that_was_chosen() {
+    firewall::behind(NOT_FROM_LOCALHOST, || {
+        let server = Server::start("");
+        for (i, flags) in
+            (1..).zip(["--bind 127.0.0.9", "--bind 127.0.0.9%lo --reverse", "--bind 127.0.0.9 --transport udt"])
+        {
+            let record = measure(&server, &format!("--size 10MB {flags}"));
+            assert_eq!(record.last().unwrap()["bytes"], 10_000_000, "{flags}");
+            let log = server.log_with("begin", i);
+            let peer = log.iter().rfind(|line| line["kind"] == "begin").unwrap()["peer"].as_str().unwrap();
+            assert!(peer.starts_with("127.0.0.9:"), "{peer}");
+        }
+        let (code, text) = error(&fullpipe(&format!("measure {} --size 10MB", server.address)));
+        assert!(code == 4 && text.contains("cannot connect"), "{code} {text}");
+    });
+}
+
+#[test]
+fn an_end_that_this_host_does_not_have_is_refused() {
+    let server = Server::start("");
+    assert_eq!(measure(&server, "--bind %lo --size 10MB").last().unwrap()["bytes"], 10_000_000);
+    for (flags, why) in [
+        ("--bind 192.0.2.1", "cannot bind to 192.0.2.1: "),
+        ("--bind %nosuch0", "cannot bind to %nosuch0: "),
+        ("--bind ::1", "has no IPv6 address, which --bind ::1 needs"),
+        ("--bind eth0", "'eth0' is no address of this host"),
+    ] {
+        let (code, text) = error(&fullpipe(&format!("measure {} {flags}", server.address)));
+        assert!(code == 2 && text.contains(why) && text.matches("error:").count() == 1, "{code} {text}");
+    }
+    let (code, text) = error(&fullpipe("measure lab:rtt=1ms,rate=1gbit --bind 127.0.0.1"));
+    assert!(code == 2 && text.contains("--bind is for a host"), "{code} {text}");
+}
+
+#[test]
+fn a_run_without_a_limit_ends_with_ctrl_c() {
+    let server = Server::start("--max-duration unlimited");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.ndjson");
+    let words = format!("measure {} --duration unlimited --quiet --out {}", server.address, file.display());
+    let client = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(words.split_whitespace())
+        .env("XDG_CONFIG_HOME", common::NO_CONFIG)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    server.log_with("begin", 1);
+    assert!(std::process::Command::new("kill").args(["-INT", &client.id().to_string()]).status().unwrap().success());
+    assert_eq!(error(&client.wait_with_output().unwrap()), (0, String::new()));
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["workload"]["duration"], &lines[0]["sample"]), (&"unlimited".into(), &"1s".into()));
+    assert_eq!(lines.last().unwrap()["interrupted"], true);
+}
+
+#[test]
+fn a_server_with_a_limit_refuses_a_run_without_one() {
+    let server = Server::start("");
+    let (code, text) = error(&fullpipe(&format!("measure {} --duration unlimited", server.address)));
+    assert!(code == 4 && text.contains("and unlimited was asked for; ask for less"), "{code} {text}");
+    let (code, text) = error(&fullpipe("measure lab:rtt=1ms,rate=1gbit --duration unlimited"));
+    assert!(code == 2 && text.contains("--duration unlimited is for a host"), "{code} {text}");
+}
+
+/// A bottleneck of 50 Mb/s, whose queue of 1 MB takes 160 ms to drain, in a network of the test's own.
+#[test]
+fn probes_see_the_queue_that_a_run_fills() {
+    firewall::behind("table inet t { }", || {
+        let shape = "qdisc add dev lo root tbf rate 50mbit burst 64kb limit 1000000";
+        if !std::process::Command::new("tc").args(shape.split(' ')).status().is_ok_and(|status| status.success()) {
+            return eprintln!("skipped: it needs tc with tbf");
+        }
+        let server = Server::start("");
+        let record = measure(&server, "--duration 3s --probe=20ms");
+        let probe = &record.last().unwrap()["probe"];
+        let seconds = |of: &str, what: &str| probe[of][what].as_f64().unwrap();
+        assert_eq!(probe["every_s"], 0.02);
+        assert!(probe["idle"]["probes"].as_u64().unwrap() >= 10, "{probe}");
+        assert!(seconds("idle", "p50_s") < 0.02 && seconds("loaded", "p95_s") > 0.03, "{probe}");
+        let increase_s = seconds("loaded", "p95_s") - seconds("idle", "p50_s");
+        assert!((probe["increase_s"].as_f64().unwrap() - increase_s).abs() < 1e-9, "{probe}");
+        assert!(["A", "B", "C", "D"].contains(&probe["grade"].as_str().unwrap()), "{probe}");
+        let out = fullpipe(&format!("measure {} --duration 2s --probe", server.address));
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let line = text.lines().find(|line| line.starts_with("latency ")).unwrap();
+        assert!(line.contains(" idle; under load ") && line.contains("; bufferbloat "), "{line}");
+    });
+}
+
+#[test]
+fn probes_need_a_server_of_a_real_host() {
+    for (words, why) in [
+        ("127.0.0.1:1 --probe=1ms", "--probe 1ms is too short"),
+        ("lab:rtt=1ms,rate=1gbit --probe", "--probe is for a host"),
+        ("127.0.0.1:1 --probe --bidir", "cannot be used with"),
+    ] {
+        let (code, text) = error(&fullpipe(&format!("measure {words}")));
+        assert!(code == 2 && text.contains(why), "{code} {text}");
+    }
+    let server = Server::start("");
+    let record = measure(&server, "--size 1MB --probe");
+    let probe = &record.last().unwrap()["probe"];
+    assert!(probe["idle"].is_object() && probe["loaded"].is_null() && probe["grade"].is_null(), "{probe}");
+}
