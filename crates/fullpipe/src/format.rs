@@ -7,7 +7,7 @@ use fullpipe_transfer::protocol::not_kept::{Entries, NotKept};
 use fullpipe_transfer::{Skipped, SkippedEntry};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::format_description::well_known::{Rfc2822, Rfc3339};
 
 /// A number with its noun: `1 run`, `2 runs`.
 pub fn count(n: u64, one: &str, many: &str) -> String {
@@ -140,6 +140,12 @@ pub fn now() -> String {
     now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
+/// A time in seconds since 1970, as HTTP and iperf3 write it: `Thu, 26 Nov 2026 20:16:09 GMT`.
+pub fn http_time(unix_s: i64) -> Option<String> {
+    let time = OffsetDateTime::from_unix_timestamp(unix_s).ok()?;
+    Some(time.format(&Rfc2822).ok()?.replace("+0000", "GMT"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +166,6 @@ mod tests {
         assert_eq!(percent(0.999), "99.9%");
         assert_eq!(ms(120.0), "120");
         assert_eq!(ms(45.6), "45.6");
+        assert_eq!(http_time(1_795_724_169).unwrap(), "Thu, 26 Nov 2026 20:16:09 GMT");
     }
 }

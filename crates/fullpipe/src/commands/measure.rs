@@ -2,6 +2,7 @@
 
 mod guest_commands;
 mod intervals;
+mod iperf3_json;
 mod storage;
 
 use std::cell::{Cell, RefCell};
@@ -109,6 +110,9 @@ pub struct Args {
     stall: Option<Time>,
     /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
     #[arg(long, value_name = "FILE")]
+    /// Print the result as iperf3 does with -J, with intervals of 1s or --interval; fields that fullpipe does not know are left out
+    #[arg(long, conflicts_with_all = ["json", "bidir"])]
+    iperf3_json: bool,
     token_file: Option<PathBuf>,
     /// In the testbed, give up after this much real time [default: 1h]
     #[arg(long, value_name = "TIME")]
@@ -150,6 +154,7 @@ impl Args {
         ];
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
     }
+            (self.iperf3_json, "--iperf3-json"),
 
     fn stall(&self) -> Time {
         self.stall.unwrap_or(Time(60_000_000_000))
@@ -255,7 +260,7 @@ fn repeat(mut run: Run, args: &Args) -> Result {
         if is_interrupted() {
             return Err(Failure::new(ExitClass::Interrupted, "interrupted"));
         }
-        if times > 1 && !args.json && !args.quiet {
+        if times > 1 && !args.json && !args.iperf3_json && !args.quiet {
             outln!("{}measurement {} of {times}, {}", if i > 0 { "\n" } else { "" }, i + 1, format::now());
         }
         match once(&run, args, interrupted) {
@@ -311,11 +316,20 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
             vec![(run.clone(), text, outcome)]
         }
     };
-    let target = args.out.as_deref().map(|out| run_record::keep(out, run, &text)).transpose()?;
-    if args.json {
-        output::out(format_args!("{text}"));
-    } else if !args.quiet {
-        print(run, &outcome, &text, target.as_deref());
+    for (i, (run, text, outcome)) in measured.iter().enumerate() {
+        let target = args.out.as_deref().map(|out| run_record::keep(out, run, text)).transpose()?;
+        if args.json {
+            output::out(format_args!("{text}"));
+        } else if args.iperf3_json {
+            let every_s = args.interval.map_or(1.0, |every| every.duration().as_secs_f64());
+            let all = iperf3_json::of_record(text, every_s).map_err(|e| Failure::new(ExitClass::Record, e))?;
+            outln!("{all:#}");
+        } else if !args.quiet {
+            if i > 0 {
+                outln!();
+            }
+            print(run, outcome, text, target.as_deref());
+        }
     }
     if outcome.interrupted {
         let why = "interrupted; the result is of what had been sent until then";
@@ -329,7 +343,7 @@ fn print_intervals(over: &[Interval], args: &Args) {
     for interval in over {
         match serde_json::to_string(interval) {
             Ok(line) if args.json => outln!("{line}"),
-            _ if !args.quiet => {
+            _ if !args.quiet && !args.iperf3_json => {
                 if interval.is_first() {
                     outln!("{}", Interval::HEADING);
                 }
@@ -394,7 +408,7 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         omit: args.omit.map(Time::duration),
     };
     // Two displays on one terminal would disturb each other.
-    let quiet = args.quiet || args.json || args.interval.is_some();
+    let quiet = args.quiet || args.json || args.iperf3_json || args.interval.is_some();
     let total = match run.workload {
         Workload::Size(size) => size.0,
         Workload::Duration(time) => time.0,

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::format;
 
+/// Fraction of an interval by which a time that is a multiple of it may differ from it in its last digit.
+pub const NEARLY: f64 = 1e-6;
+
 /// The part of a record's `sample` line that an interval needs. Counters are those of one stream since the run's start, but for
 /// UDT's, which are since the stream's last sample.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -153,8 +156,7 @@ impl Intervals {
     /// Ends the interval that goes on, if its time is over for all streams.
     fn cut(&mut self) -> Option<Interval> {
         let t_s = self.streams.values().map(|line| line.t).fold(f64::INFINITY, f64::min);
-        // A time that is a multiple of the interval may differ from it in its last digit.
-        let nearly = self.every_s * 1e-6;
+        let nearly = self.every_s * NEARLY;
         if !t_s.is_finite() || t_s + nearly < self.next_s {
             return None;
         }

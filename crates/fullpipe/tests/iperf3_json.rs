@@ -1,0 +1,186 @@
+//! `measure --iperf3-json` beside the output of iperf3 itself: one parser reads both.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use common::{Server, error, fullpipe};
+use serde_json::Value;
+
+/// What iperf3 has and a record has not: addresses and descriptors of sockets, blocks, and the split of processor time into user
+/// and system.
+const NOT_KNOWN: [&str; 10] = [
+    "start.connected[].local_host",
+    "start.connected[].local_port",
+    "start.connected[].remote_host",
+    "start.connected[].remote_port",
+    "start.cookie",
+    "start.test_start.blksize",
+    "end.cpu_utilization_percent.host_system",
+    "end.cpu_utilization_percent.host_user",
+    "end.cpu_utilization_percent.remote_system",
+    "end.cpu_utilization_percent.remote_user",
+];
+
+/// The names of all fields, with the fields that they are in. Lists count as their elements.
+fn fields(value: &Value, prefix: &str, all: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => map.iter().for_each(|(name, value)| fields(value, &format!("{prefix}.{name}"), all)),
+        Value::Array(list) => list.iter().for_each(|value| fields(value, &format!("{prefix}[]"), all)),
+        _ => drop(all.insert(prefix.trim_start_matches('.').to_owned())),
+    }
+}
+
+/// What dashboards take of iperf3's output.
+#[derive(Debug)]
+struct Summary {
+    streams: usize,
+    reverse: bool,
+    seconds: f64,
+    sent_bytes: f64,
+    received_bytes: f64,
+    received_bps: f64,
+    retransmits: f64,
+    /// The bytes of all intervals that are not omitted, from their sums and from their streams.
+    interval_bytes: [f64; 2],
+    omitted: usize,
+    congestion: String,
+}
+
+/// Reads the output of either program. It fails where a field is missing or of another type.
+fn summary(all: &Value) -> Summary {
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value} is no number in {all}"));
+    let (start, end) = (&all["start"], &all["end"]);
+    assert!(start["version"].is_string() && start["system_info"].is_string() && start["timestamp"]["time"].is_string());
+    for name in ["timestamp", "connecting_to"] {
+        number(&start[name][if name == "timestamp" { "timesecs" } else { "port" }]);
+    }
+    let mut interval_bytes = [0.0; 2];
+    let intervals = all["intervals"].as_array().unwrap();
+    let (omitted, counted): (Vec<&Value>, Vec<&Value>) =
+        intervals.iter().partition(|interval| interval["sum"]["omitted"].as_bool().unwrap());
+    let mut before_s = 0.0;
+    for interval in counted {
+        let sum = &interval["sum"];
+        assert!((number(&sum["start"]) - before_s).abs() < 0.1, "{sum} after {before_s} s");
+        before_s = number(&sum["end"]);
+        interval_bytes[0] += number(&sum["bytes"]);
+        for stream in interval["streams"].as_array().unwrap() {
+            interval_bytes[1] += number(&stream["bytes"]);
+            if stream["sender"] == true {
+                for name in ["retransmits", "snd_cwnd", "rtt", "rttvar", "pmtu"] {
+                    number(&stream[name]);
+                }
+            }
+        }
+    }
+    let streams = end["streams"].as_array().unwrap();
+    for stream in streams {
+        for name in ["retransmits", "max_snd_cwnd", "max_rtt", "min_rtt", "mean_rtt", "bits_per_second"] {
+            number(&stream["sender"][name]);
+        }
+        number(&stream["receiver"]["bits_per_second"]);
+    }
+    let of = |name: &str| streams.iter().map(|stream| number(&stream[name]["bytes"])).sum::<f64>();
+    assert!((of("sender") - number(&end["sum_sent"]["bytes"])).abs() < 1.0, "{end}");
+    number(&end["cpu_utilization_percent"]["host_total"]);
+    number(&end["cpu_utilization_percent"]["remote_total"]);
+    Summary {
+        streams: streams.len(),
+        reverse: number(&start["test_start"]["reverse"]) > 0.0,
+        seconds: number(&end["sum_received"]["seconds"]),
+        sent_bytes: number(&end["sum_sent"]["bytes"]),
+        received_bytes: of("receiver"),
+        received_bps: number(&end["sum_received"]["bits_per_second"]),
+        retransmits: number(&end["sum_sent"]["retransmits"]),
+        interval_bytes,
+        omitted: omitted.len(),
+        congestion: end["sender_tcp_congestion"].as_str().unwrap().to_owned(),
+    }
+}
+
+/// `iperf3 -s` for one client, and its port.
+fn iperf3_server() -> Option<(Child, u16)> {
+    // iperf3 cannot choose a port; this one was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut server = Command::new("iperf3")
+        .args(["-s", "-1", "--forceflush", "-p", &port.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let listening = BufReader::new(server.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+    assert!(listening.into_iter().any(|line| line.contains("listening")));
+    Some((server, port))
+}
+
+/// The output of iperf3 with these flags; `None` if it is not installed.
+fn iperf3(flags: &str) -> Option<Value> {
+    let (mut server, port) = iperf3_server()?;
+    let words = format!("-c 127.0.0.1 -p {port} -J {flags}");
+    let out = Command::new("iperf3").args(words.split_whitespace()).output().unwrap();
+    server.wait().unwrap();
+    Some(serde_json::from_slice(&out.stdout).unwrap())
+}
+
+fn measured(server: &Server, flags: &str) -> Value {
+    let out = fullpipe(&format!("measure {} --iperf3-json {flags}", server.address));
+    assert_eq!(error(&out), (0, String::new()));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+#[test]
+fn what_parses_iperf3_parses_measure() {
+    let server = Server::start("");
+    for (theirs, ours) in [
+        ("-t 2 -P 2 -C reno", "--duration 2s -n 2 --cc reno"),
+        ("-t 2 -R -C cubic", "--duration 2s --reverse --cc cubic"),
+        ("-t 2 -O 1 -C cubic", "--duration 2s --omit 1s --cc cubic"),
+    ] {
+        let Some(theirs) = iperf3(theirs) else { return eprintln!("skipped: it needs iperf3") };
+        let ours = measured(&server, ours);
+        let (a, b) = (summary(&theirs), summary(&ours));
+        assert_eq!((a.streams, a.reverse, &a.congestion), (b.streams, b.reverse, &b.congestion));
+        assert_eq!(a.omitted, b.omitted, "{ours}");
+        for one in [&a, &b] {
+            assert!((1.8..2.6).contains(&one.seconds), "{one:?}");
+            let rate = one.received_bytes * 8.0 / one.seconds;
+            assert!((0.95..1.05).contains(&(one.received_bps / rate)), "{one:?}");
+            assert!(one.retransmits >= 0.0 && one.sent_bytes > 0.0, "{one:?}");
+            // The last tenth of an interval may be none.
+            let [sums, streams] = one.interval_bytes;
+            assert!((sums - streams).abs() < 1.0 && sums > 0.0, "{one:?}");
+        }
+        let [mut known, mut given] = [BTreeSet::new(), BTreeSet::new()];
+        fields(&theirs, "", &mut known);
+        fields(&ours, "", &mut given);
+        let not_known: BTreeSet<String> = NOT_KNOWN.into_iter().map(str::to_owned).collect();
+        assert_eq!(given.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new(), "iperf3 has no such fields");
+        assert_eq!(known.difference(&given).cloned().collect::<BTreeSet<_>>(), not_known);
+    }
+}
+
+#[test]
+fn a_run_without_a_rate_gives_none() {
+    let server = Server::start("");
+    let all = measured(&server, "--size 10KB");
+    assert!(all["error"].as_str().unwrap().starts_with("no rate: "), "{all}");
+    let received = &all["end"]["sum_received"];
+    assert!(received["bytes"] == 10_000 && received.get("bits_per_second").is_none(), "{all}");
+}
+
+#[test]
+fn intervals_are_as_long_as_was_asked_for() {
+    let server = Server::start("");
+    let all = measured(&server, "--duration 1s --interval 250ms");
+    let intervals = all["intervals"].as_array().unwrap();
+    assert!((4..=5).contains(&intervals.len()), "{all}");
+    for flags in ["--json", "--bidir", "--transport udt"] {
+        let (code, text) = error(&fullpipe(&format!("measure {} --iperf3-json {flags}", server.address)));
+        assert!(code == 2 && text.contains("--iperf3-json"), "{code} {text}");
+    }
+}
