@@ -173,8 +173,7 @@ def test_a_rate_that_cannot_be_is_not_believed(tmp_path: Path, small: list[RunSp
 def test_runs_that_are_unlike_their_description_are_left_out(tmp_path: Path, small: list[RunSpec]) -> None:
     files = [synthetic.write(tmp_path, run, samples=2) for run in small[:3]]
     _changed(files[1], interrupted=True)
-    first, rest = files[2].read_text().split("\n", 1)
-    files[2].write_text(json.dumps(json.loads(first) | {"bidir": True}) + "\n" + rest)
+    _with_header(files[2], lambda header: header.update(bidir=True, workload={"duration": "unlimited"}))
     with pytest.warns(UserWarning, match="skipped"):
         found = read_runs(tmp_path)
     assert found.runs["id"].to_list() == [files[0].stem]

@@ -400,7 +400,7 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
     {
         let most = most.as_secs_f64();
         return Err(NetError::Denied(Denial::new(
-            format!("a run may take {most} s here, and {time} were asked for"),
+            format!("a run may take {most} s here, and {} was asked for", request.workload),
             "ask for less, or ask its operator to raise --max-duration",
         )));
     }

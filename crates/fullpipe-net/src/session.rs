@@ -267,7 +267,9 @@ fn watch(
                 return Ok(());
             }
             if let (Workload::Duration(time), Some(first)) = (role.request.workload, traffic.first_arrival_ns()) {
-                let Some(left) = (first + time.0).checked_sub(now).filter(|left| *left > 0) else { return Ok(()) };
+                let Some(left) = first.saturating_add(time.0).checked_sub(now).filter(|left| *left > 0) else {
+                    return Ok(());
+                };
                 wait = wait.min(left);
             }
         }

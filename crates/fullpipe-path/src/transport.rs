@@ -281,8 +281,31 @@ impl fmt::Display for Transport {
 pub enum Workload {
     /// This many bytes over all streams together, shared equally.
     Size(Size),
-    /// As many bytes as arrive in this time, counted from the first byte's arrival.
-    Duration(Time),
+    /// As many bytes as arrive in this time, counted from the first byte's arrival, or until the user ends the run ([`UNLIMITED`]).
+    Duration(#[serde(serialize_with = "write_duration", deserialize_with = "read_duration")] Time),
+}
+
+/// The duration of a run that only its user ends.
+pub const UNLIMITED: Time = Time(u64::MAX);
+
+/// The text of [`UNLIMITED`].
+const UNLIMITED_TEXT: &str = "unlimited";
+
+/// Reads a duration, or `unlimited`.
+///
+/// # Errors
+/// The text is neither.
+pub fn duration(text: &str) -> Result<Time, UnitError> {
+    if text == UNLIMITED_TEXT { Ok(UNLIMITED) } else { text.parse() }
+}
+
+fn write_duration<S: Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
+    if *time == UNLIMITED { s.serialize_str(UNLIMITED_TEXT) } else { time.serialize(s) }
+}
+
+fn read_duration<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Time, D::Error> {
+    let text = String::deserialize(d)?;
+    duration(&text).map_err(serde::de::Error::custom)
 }
 
 impl Workload {
@@ -310,6 +333,7 @@ impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Workload::Size(size) => size.fmt(f),
+            Workload::Duration(UNLIMITED) => f.write_str(UNLIMITED_TEXT),
             Workload::Duration(time) => time.fmt(f),
         }
     }
@@ -323,6 +347,17 @@ mod tests {
     fn shares_add_up() {
         let work = Workload::Size(Size(1_000_000_007));
         assert_eq!((0..10).filter_map(|i| work.share(i, 10)).sum::<u64>(), 1_000_000_007);
+    }
+
+    #[test]
+    fn a_duration_may_be_unlimited() {
+        for (text, written) in [("unlimited", "unlimited"), ("10s", "10s")] {
+            let work = Workload::Duration(duration(text).unwrap());
+            let json = serde_json::json!({ "duration": written });
+            assert_eq!((work.to_string(), serde_json::to_value(work).unwrap()), (written.to_owned(), json.clone()));
+            assert_eq!(serde_json::from_value::<Workload>(json).unwrap(), work);
+        }
+        assert!(duration("forever").is_err());
     }
 
     #[test]

@@ -104,6 +104,10 @@ pub struct Conditions {
     pub host_a: Option<String>,
     /// The emulated host at end b, if it is not the default.
     pub host_b: Option<String>,
+    /// Class of service that the packets asked for.
+    pub dscp: Option<String>,
+    /// Largest segment that was asked for, bytes.
+    pub mss: Option<u16>,
     /// `receive` if the client received the data.
     pub direction: Option<String>,
 }

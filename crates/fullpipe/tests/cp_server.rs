@@ -562,7 +562,7 @@ fn a_client_is_told_what_it_can_do_and_the_log_says_nothing_twice() {
     let (code, text) = error(&common::fullpipe(&format!("measure {} --duration 2s", server.address)));
     assert!(code == 4 && text.contains("ask its operator to raise --max-duration"), "{text}");
     assert_eq!(text.matches("refused").count(), 1, "{text}");
-    assert_eq!(ends(&server, 1), ["refused: a run may take 1 s here, and 2s were asked for"]);
+    assert_eq!(ends(&server, 1), ["refused: a run may take 1 s here, and 2s was asked for"]);
 }
 
 #[test]

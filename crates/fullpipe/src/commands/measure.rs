@@ -72,8 +72,8 @@ pub struct Args {
     bind: Option<LocalEnd>,
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
-    /// Send for this long [default: 10s, unless --size is given]
-    #[arg(long, value_name = "TIME")]
+    /// Send for this long, or until Ctrl-C (unlimited) [default: 10s, unless --size is given]
+    #[arg(long, value_name = "TIME|unlimited", value_parser = transport::duration)]
     duration: Option<Time>,
     /// Leave out the beginning, in which the rate still grows, of a second rate; without --size, the run lasts this much longer
     #[arg(long, value_name = "TIME")]
@@ -93,7 +93,8 @@ pub struct Args {
     /// Seed the streams' start times and, in the testbed, every random number [default: 1]
     #[arg(long)]
     seed: Option<u64>,
-    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart [default: 100ms, or --interval if that is shorter]
+    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart [default: 100ms, or --interval if that is shorter; 1s if
+    /// --duration is unlimited]
     #[arg(long, value_name = "TIME")]
     sample: Option<Time>,
     /// Write the record into folder DIR, or to FILE if it ends in .ndjson
@@ -204,7 +205,14 @@ pub fn run(args: &Args) -> Result {
         (None, duration) => Workload::Duration(Time(duration.unwrap_or(Time(10_000_000_000)).0.saturating_add(omit.0))),
     };
     workload.validate(transport.streams)?;
-    let usual = Time(100_000_000);
+    let is_unlimited = workload == Workload::Duration(UNLIMITED);
+    if is_unlimited && matches!(path, Path::Lab(_)) {
+        return Err(Failure::usage(
+            "--duration unlimited is for a host that runs 'fullpipe serve'; in the testbed, give a time",
+        ));
+    }
+    // The samples of a run without an end stay in memory until it is over.
+    let usual = Time(if is_unlimited { 1_000_000_000 } else { 100_000_000 });
     let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| interval.min(usual)));
     run_record::check_sample(sample, if args.sample.is_none() { "--interval" } else { "--sample" })?;
     if let Some(interval) = args.interval.filter(|interval| *interval < sample) {
@@ -331,7 +339,9 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
             print(run, outcome, text, target.as_deref());
         }
     }
-    if outcome.interrupted {
+    // Nothing else ends a run without a limit.
+    let is_unlimited = run.workload == Workload::Duration(UNLIMITED) && args.repeat.is_none();
+    if !is_unlimited && measured.iter().any(|(_, _, outcome)| outcome.interrupted) {
         let why = "interrupted; the result is of what had been sent until then";
         return Err(Failure::new(ExitClass::Interrupted, why));
     }

@@ -18,7 +18,8 @@ use channel::CopyOptions;
 use clients::Clients;
 use fullpipe_net::serve::{Event, MeasurementPolicy};
 use fullpipe_net::{AnonymousLimits, NetError, ServeOptions, Server};
-use fullpipe_path::{ExitClass, Time, path};
+use fullpipe_path::transport::{self, UNLIMITED};
+use fullpipe_path::{ExitClass, Time, Workload, path};
 use fullpipe_transfer::connection::token;
 use fullpipe_transfer::connection::token_store::Tokens;
 use fullpipe_transfer::resolve::Base;
@@ -78,8 +79,8 @@ pub struct Args {
     /// --max-clients]
     #[arg(long, value_name = "N", value_parser = places)]
     max_clients_per_address: Option<usize>,
-    /// Without tokens, refuse or end measurements longer than this [default: 10min]
-    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    /// Without tokens, refuse or end measurements longer than this, or none (unlimited) [default: 10min]
+    #[arg(long, value_name = "TIME|unlimited", value_parser = some_duration)]
     max_duration: Option<Time>,
     /// Drop a client when nothing has moved for this long
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = some_time)]
@@ -119,6 +120,10 @@ fn listening_address(text: &str) -> std::result::Result<SocketAddr, String> {
 }
 
 /// Reads a time that is not zero.
+fn some_duration(text: &str) -> std::result::Result<Time, String> {
+    if transport::duration(text) == Ok(UNLIMITED) { Ok(UNLIMITED) } else { some_time(text) }
+}
+
 fn some_time(text: &str) -> std::result::Result<Time, String> {
     let time: Time = text.parse().map_err(|e| format!("{e}"))?;
     if time.0 > 0 { Ok(time) } else { Err("give a time above 0s".to_owned()) }
