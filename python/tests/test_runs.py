@@ -181,6 +181,7 @@ def test_runs_that_are_unlike_their_description_are_left_out(tmp_path: Path, sma
     assert "was interrupted before its time or size" in reasons[files[1]]
     assert "is of a run with --bidir" in reasons[files[2]]
 
+
 def _with_header(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Changes the first line of a record."""
     first, rest = file.read_text().split("\n", 1)
@@ -203,7 +204,6 @@ def test_marked_packets_and_small_segments_are_other_conditions(tmp_path: Path, 
         (None, None), (None, 1400), ("CS1", None),
     ]  # fmt: skip
     assert "segments of at most 1400" in conditions(entries[1]) and "DSCP CS1" in conditions(entries[2])
-
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,6 +14,7 @@ pub mod measure;
 mod omitted;
 pub mod preamble_listener;
 pub mod preface;
+mod probe;
 mod rate;
 pub mod sample;
 pub mod serve;

@@ -11,6 +11,8 @@ use fullpipe_path::{Direction, Host, Protocol, Transport, Workload};
 
 use crate::bottleneck::{self, Evidence};
 use crate::error::{NetError, system};
+use crate::local_end::LocalEnd;
+use crate::probe::Prober;
 use crate::rate::{self, Arrivals, Limit};
 use crate::sample::Sample;
 use crate::serve::{hello, version_error};
@@ -24,10 +26,10 @@ use crate::{local_end, omitted, socket, sys};
 /// What a client assumes and allows.
 #[derive(Debug, Clone, Default)]
 pub struct MeasureOptions {
-    /// Longest time without progress before the run has failed.
-    pub stall: Duration,
     /// This host's end of all connections.
     pub from: LocalEnd,
+    /// Longest time without progress before the run has failed.
+    pub stall: Duration,
     /// Longest time to establish a connection.
     pub connect: Duration,
     /// Largest rate of payload that the path can carry, bit/s, if it is known. It helps to name the bottleneck.
@@ -38,6 +40,8 @@ pub struct MeasureOptions {
     pub proof_key: Option<ProofKey>,
     /// Time from the first byte's arrival that a second rate leaves out; `None` for no second rate.
     pub omit: Option<Duration>,
+    /// Time between two probes of the path's latency, on a connection of their own; `None` for no probes.
+    pub probe: Option<Duration>,
 }
 
 /// What the client knows of a run besides what both sides have observed.
@@ -55,12 +59,12 @@ pub struct Circumstances {
     pub omit: Option<Duration>,
     /// Whether the user wanted the run to end before its time or size.
     pub interrupted: bool,
+    /// Number of directions in which the processes of the client moved data at once; 0 counts as one.
+    pub directions: u16,
 }
 
 /// A finished run.
 #[derive(Debug)]
-    /// Number of directions in which the processes of the client moved data at once; 0 counts as one.
-    pub directions: u16,
 pub struct Measured {
     /// Start of the run's clock on this host's `CLOCK_MONOTONIC`, ns.
     pub zero_ns: u64,
@@ -86,44 +90,36 @@ pub fn measure(
     options: &MeasureOptions,
     watcher: &Watcher<'_>,
 ) -> Result<Measured, NetError> {
-    if options.check_memory {
-        socket::check_memory(&request.transport)?;
-    }
-    let sends = request.direction == Direction::Send;
-    if sends {
-        socket::check_cc(&request.transport)?;
-    }
-    let started = sys::now_ns();
-    let mut control = connect(host, options.connect)?;
-    // Without a token the server refuses the request, and its log says so.
-    if let (Some(nonce), Some(key)) = (greet(&mut control)?, options.proof_key) {
-        let mac = *wire::proof(&key, &nonce).as_bytes();
-        control.send(&Message::Proof { mac }, "proving to hold the token")?;
-    }
-    control.send(&Message::Request(request.clone()), "asking")?;
-    let (port, token) = match control.receive("asking")? {
-        Message::Ready { port, token } => (port, token),
-        other => return Err(control.unexpected(&other)),
-    };
-    let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
-    to.set_port(port);
-    let connector = stream::open::connector(to, &request.transport, sends);
-    let streams = connect_streams(&*connector, to, token, request, options.connect)?;
-    match control.receive("connecting the streams")? {
-        Message::Joined => {}
-        other => return Err(control.unexpected(&other)),
-    }
-    let (offset, rtt_ns) = compare_clocks(&mut control)?;
+    let prober = options.probe.map(|every| Prober::start(greeted(host, options)?, every)).transpose()?;
+    let ready = Ready::new(host, request, options)?;
     // A sender on this host starts at once. A sender at the server starts after one round-trip time, when it knows of it.
-    let head_start = if sends { 0 } else { rtt_ns };
-    let zero_ns = sys::now_ns() + head_start;
-    let stall_ns = options.stall.as_nanos() as u64;
-    let begin = Message::Begin { zero_ns: zero_ns.wrapping_add_signed(offset), rtt_ns, stall_ns };
-    control.send(&begin, "starting")?;
+    let head_start = if request.direction == Direction::Send { 0 } else { ready.rtt_ns };
+    let begun_ns = sys::now_ns() + head_start;
+    let mut measured = ready.run(begun_ns, 1, watcher)?;
+    // What was asked before data moved, or after, met no queue of theirs.
+    let last_s = measured.outcome.streams.iter().map(|stream| stream.last_s).fold(0.0, f64::max);
+    measured.outcome.probe = prober.map(|prober| prober.finish(begun_ns, begun_ns + (last_s * 1e9) as u64));
+    Ok(measured)
+}
 
-    let (side, overhead_bytes) = match request.direction {
-        Direction::Send => (Side::Sender, wire::PREAMBLE as u64 + connector.overhead_bytes()),
-        Direction::Receive => (Side::Receiver, 0),
+/// Runs two measurements with a server at once, one in either direction, and returns what was sent, then what was received.
+/// Each has a session of its own at the server. `watcher` is shown the data that this host receives.
+///
+/// # Errors
+/// One of the runs cannot start or does not finish. The other one ends, too.
+pub fn measure_both(
+    host: &Host,
+    request: &Request,
+    options: &MeasureOptions,
+    watcher: &Watcher<'_>,
+) -> Result<[Measured; 2], NetError> {
+    let [there, back] = [Direction::Send, Direction::Receive].map(|direction| Request { direction, ..request.clone() });
+    let (there, back) = (Ready::new(host, &there, options)?, Ready::new(host, &back, options)?);
+    let zero_ns = sys::now_ns() + there.rtt_ns.max(back.rtt_ns);
+    let (failed, interrupted) = (AtomicBool::new(false), watcher.interrupted);
+    let is_over = || failed.load(Ordering::SeqCst) || interrupted.is_some_and(|is_interrupted| is_interrupted());
+    let run = |ready: Ready<'_>, watcher: &Watcher<'_>| {
+        ready.run(zero_ns, 2, watcher).inspect_err(|_| failed.store(true, Ordering::SeqCst))
     };
     // What shows progress is of this thread.
     let unseen = || Watcher { interrupted: Some(&is_over), ..Watcher::default() };
@@ -243,6 +239,17 @@ fn connect(host: &Host, from: &LocalEnd, timeout: Duration) -> Result<Control, N
     Err(NetError::Connect { host: name, source: last })
 }
 
+/// Connects to a server, greets it, and proves to hold its token.
+fn greeted(host: &Host, options: &MeasureOptions) -> Result<Control, NetError> {
+    let mut control = connect(host, &options.from, options.connect)?;
+    // Without a token the server refuses the request, and its log says so.
+    if let (Some(nonce), Some(key)) = (greet(&mut control)?, options.proof_key) {
+        let mac = *wire::proof(&key, &nonce).as_bytes();
+        control.send(&Message::Proof { mac }, "proving to hold the token")?;
+    }
+    Ok(control)
+}
+
 /// Greets a server. Returns its nonce if it wants proof of its token.
 fn greet(control: &mut Control) -> Result<Option<[u8; 32]>, NetError> {
     control.send(&hello(None), "greeting")?;
@@ -310,17 +317,6 @@ fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
 
 /// Receives what the server has observed.
 fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
-/// Connects to a server, greets it, and proves to hold its token.
-fn greeted(host: &Host, options: &MeasureOptions) -> Result<Control, NetError> {
-    let mut control = connect(host, &options.from, options.connect)?;
-    // Without a token the server refuses the request, and its log says so.
-    if let (Some(nonce), Some(key)) = (greet(&mut control)?, options.proof_key) {
-        let mac = *wire::proof(&key, &nonce).as_bytes();
-        control.send(&Message::Proof { mac }, "proving to hold the token")?;
-    }
-    Ok(control)
-}
-
     let mut report: Option<Report> = None;
     let mut samples = Vec::new();
     loop {
@@ -498,16 +494,16 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
         _ => last_read,
     };
     let interval_ns = end.saturating_sub(first);
+    let early_bytes = receiver.report.early_bytes.min(bytes);
+    let limits = limits(capacity, [&sender.report.end, &receiver.report.end]);
+    let rate = rate::rate(&Arrivals { bytes, early_bytes, interval_ns, rtt_ns }, &limits);
+    let cpu = |seen: &Observed| seen.report.cpu_s / seen.report.seconds.max(1e-9);
     // A client's one process serves both directions, the server has a process for each.
     let directions = f64::from(known.directions.max(1));
     let (cpu_sender, cpu_receiver) = match request.direction {
         Direction::Send => (cpu(&sender) / directions, cpu(&receiver)),
         Direction::Receive => (cpu(&sender), cpu(&receiver) / directions),
     };
-    let early_bytes = receiver.report.early_bytes.min(bytes);
-    let limits = limits(capacity, [&sender.report.end, &receiver.report.end]);
-    let rate = rate::rate(&Arrivals { bytes, early_bytes, interval_ns, rtt_ns }, &limits);
-    let cpu = |seen: &Observed| seen.report.cpu_s / seen.report.seconds.max(1e-9);
     let evidence = |goodput: f64| Evidence {
         goodput,
         capacity,
@@ -541,6 +537,7 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
             let later = omitted::After { from_ns, end_ns: end, bytes, retransmits, rtt_ns };
             omitted::after(&later, omit, [&sender.samples, &receiver.samples], &limits)
         }),
+        probe: None,
         loaded_rtt: LoadedRtt::of(loaded_rtts_s(&at_sender)),
         bottleneck: rate.ok().map(|goodput| bottleneck::name(&evidence(goodput))),
         streams,

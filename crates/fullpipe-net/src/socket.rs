@@ -112,7 +112,7 @@ pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
     if transport.protocol() != Protocol::Tcp {
         return Ok(());
     }
-    let probe = Transport { buffer: Buffer::Auto, pacing: None, ..transport.clone() };
+    let probe = Transport { buffer: Buffer::Auto, pacing: None, dscp: None, mss: None, ..transport.clone() };
     apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe, true)
 }
 

@@ -207,16 +207,82 @@ pub struct LoadedRtt {
 impl LoadedRtt {
     /// Describes round-trip times, s; `None` for fewer than ten, which say little of a percentile.
     pub fn of(mut rtts_s: Vec<f64>) -> Option<LoadedRtt> {
-        const LEAST: usize = 10;
-        if rtts_s.len() < LEAST {
+        if rtts_s.len() < LEAST_FOR_PERCENTILES {
             return None;
         }
         rtts_s.sort_unstable_by(f64::total_cmp);
-        let last = rtts_s.len() - 1;
-        // The nearest rank.
-        let at = |fraction: f64| rtts_s[((last as f64 * fraction).round() as usize).min(last)];
+        let at = |fraction| nearest_rank(&rtts_s, fraction);
         let samples = rtts_s.len() as u64;
         Some(LoadedRtt { min_s: at(0.0), p50_s: at(0.5), p95_s: at(0.95), max_s: at(1.0), samples })
+    }
+}
+
+/// Round-trip times of probes, s.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Least of them.
+    pub min_s: f64,
+    /// Median.
+    pub p50_s: f64,
+    /// 95th percentile.
+    pub p95_s: f64,
+    /// 99th percentile; `None` for fewer than 100 probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_s: Option<f64>,
+    /// Largest of them.
+    pub max_s: f64,
+    /// Number of probes.
+    pub probes: u64,
+}
+
+impl Latency {
+    /// Describes round-trip times, s; `None` for fewer than ten, which say little of a percentile.
+    pub fn of(mut rtts_s: Vec<f64>) -> Option<Latency> {
+        if rtts_s.len() < LEAST_FOR_PERCENTILES {
+            return None;
+        }
+        rtts_s.sort_unstable_by(f64::total_cmp);
+        let at = |fraction| nearest_rank(&rtts_s, fraction);
+        let p99_s = (rtts_s.len() >= 100).then(|| at(0.99));
+        let probes = rtts_s.len() as u64;
+        Some(Latency { min_s: at(0.0), p50_s: at(0.5), p95_s: at(0.95), p99_s, max_s: at(1.0), probes })
+    }
+}
+
+/// Fewest values of which percentiles are given.
+const LEAST_FOR_PERCENTILES: usize = 10;
+
+/// The value below which this fraction of sorted values lies.
+fn nearest_rank(sorted: &[f64], fraction: f64) -> f64 {
+    let last = sorted.len() - 1;
+    sorted[((last as f64 * fraction).round() as usize).min(last)]
+}
+
+/// Grades of bufferbloat: the largest increase of the latency under load, ms, that still has the grade.
+const GRADES: [(&str, f64); 5] = [("A+", 5.0), ("A", 30.0), ("B", 60.0), ("C", 200.0), ("D", 400.0)];
+
+/// What probes beside a run showed (`--probe`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Time between two probes, s.
+    pub every_s: f64,
+    /// Before the run; `None` for too few probes.
+    pub idle: Option<Latency>,
+    /// While data moved; `None` for too few probes.
+    pub loaded: Option<Latency>,
+    /// 95th percentile under load less the idle median, s; `None` if either is missing.
+    pub increase_s: Option<f64>,
+    /// Grade of the increase, from A+ to F.
+    pub grade: Option<String>,
+}
+
+impl Probed {
+    /// Grades what probes showed.
+    pub fn new(every_s: f64, idle: Option<Latency>, loaded: Option<Latency>) -> Probed {
+        let increase_s = idle.zip(loaded).map(|(idle, loaded)| (loaded.p95_s - idle.p50_s).max(0.0));
+        let grade_of = |s: f64| GRADES.iter().find(|(_, most_ms)| s * 1e3 <= *most_ms).map_or("F", |(grade, _)| grade);
+        let grade = increase_s.map(|s| grade_of(s).to_owned());
+        Probed { every_s, idle, loaded, increase_s, grade }
     }
 }
 
@@ -280,6 +346,9 @@ pub struct Outcome {
     /// Round-trip times under the run's load; `None` if there are too few samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_rtt: Option<LoadedRtt>,
+    /// What probes beside the run showed, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probed>,
     /// What limited the rate of the run; `None` if the run has no rate.
     pub bottleneck: Option<Bottleneck>,
     /// Outcome of each stream.
@@ -357,6 +426,23 @@ fn write_partial<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_load_adds_to_latency_is_graded() {
+        let latency = |median_ms: u32| {
+            let rtts_s = (0..100).map(|i| f64::from(median_ms) / 1e3 + f64::from(i) * 1e-6).collect();
+            Latency::of(rtts_s)
+        };
+        let idle = latency(20).unwrap();
+        assert!((idle.min_s - 0.02).abs() < 1e-9 && (idle.p99_s.unwrap() - 0.020_098).abs() < 1e-9, "{idle:?}");
+        for (loaded_ms, grade) in [(20, "A+"), (24, "A+"), (49, "A"), (79, "B"), (219, "C"), (419, "D"), (500, "F")] {
+            let probed = Probed::new(0.1, Some(idle), latency(loaded_ms));
+            assert_eq!(probed.grade.as_deref(), Some(grade), "{probed:?}");
+        }
+        let few = Latency::of(vec![0.02; 9]);
+        assert_eq!(Probed::new(0.1, Some(idle), few).grade, None);
+        assert_eq!(Latency::of(vec![0.02; 99]).unwrap().p99_s, None);
+    }
 
     #[test]
     fn a_file_takes_its_name_only_when_it_is_whole() {

@@ -383,6 +383,11 @@ mod tests {
         t.cc = UDT.into();
         assert!(t.validate_for_lab().is_ok() && t.protocol() == Protocol::Udt);
         assert_eq!(t.protocol().to_string().parse(), Ok(Protocol::Udt));
+        for (mss, valid) in [(87, false), (88, true), (32_767, true), (32_768, false)] {
+            let t = Transport { cc: "cubic".into(), mss: Some(mss), ..t.clone() };
+            assert_eq!(t.validate().is_ok(), valid, "{mss}");
+        }
+        assert_eq!(Transport { mss: Some(1_000), ..t.clone() }.validate(), Err(TransportError::MssOfUdt));
         t.cc = "../x".into();
         assert!(t.validate().is_err());
         assert!("2GB".parse::<Buffer>().is_err());
@@ -390,8 +395,3 @@ mod tests {
         assert!(Workload::Size(Size(3)).validate(4).is_err());
     }
 }
-        for (mss, valid) in [(87, false), (88, true), (32_767, true), (32_768, false)] {
-            let t = Transport { cc: "cubic".into(), mss: Some(mss), ..t.clone() };
-            assert_eq!(t.validate().is_ok(), valid, "{mss}");
-        }
-        assert_eq!(Transport { mss: Some(1_000), ..t.clone() }.validate(), Err(TransportError::MssOfUdt));

@@ -117,12 +117,12 @@ impl Conditions {
     pub fn describe(&self) -> String {
         let queue = self.queue_bdp.map(|q| format!("{q}BDP")).or_else(|| self.queue.map(|q| q.to_string()));
         let mut parts = self.parts(queue);
+        parts.extend(self.dscp.as_ref().map(|dscp| format!("dscp={dscp}")));
+        parts.extend(self.mss.map(|mss| format!("mss={mss}")));
         if let Some(direction) = &self.direction {
             parts.push(format!("direction={direction}"));
         }
         parts.join(",")
-        parts.extend(self.dscp.as_ref().map(|dscp| format!("dscp={dscp}")));
-        parts.extend(self.mss.map(|mss| format!("mss={mss}")));
     }
 
     /// Returns a path of this kind with this round-trip time, ms, as `fullpipe measure` takes it.

@@ -210,6 +210,7 @@ mod tests {
             interrupted: false,
             after_omitted: None,
             loaded_rtt: None,
+            probe: None,
             bottleneck: Some(Bottleneck::Cwnd),
             streams: Vec::new(),
             real: BTreeMap::new(),

@@ -17,9 +17,9 @@ use fullpipe_net::sample::Sample;
 use fullpipe_net::side::Side;
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_net::wire::Request;
-use fullpipe_net::{Progress, Watcher};
-use fullpipe_path::record::{Bottleneck, Outcome};
-use fullpipe_path::transport::UDT;
+use fullpipe_net::{LocalEnd, Progress, Watcher};
+use fullpipe_path::record::{Bottleneck, Outcome, Probed};
+use fullpipe_path::transport::{self, UDT, UNLIMITED};
 use fullpipe_path::{
     Buffer, Direction, Dscp, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
 };
@@ -60,7 +60,6 @@ pub struct Args {
     /// Send no faster than this, all streams together, such as 9.9gbit [default: unpaced]
     #[arg(long, value_name = "RATE")]
     pacing: Option<Rate>,
-    /// Send this much over all streams, such as 1GB; for disk:FOLDER, the size of the file [default there: 1GB]
     /// Mark the packets of both ends with this class of service, a name such as CS1, LE, AF11 or EF, or a number, 0 to 63
     #[arg(long, value_name = "DSCP")]
     dscp: Option<Dscp>,
@@ -70,6 +69,7 @@ pub struct Args {
     /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
     #[arg(long, value_name = "ADDRESS%DEVICE")]
     bind: Option<LocalEnd>,
+    /// Send this much over all streams, such as 1GB; for disk:FOLDER, the size of the file [default there: 1GB]
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
     /// Send for this long, or until Ctrl-C (unlimited) [default: 10s, unless --size is given]
@@ -81,6 +81,13 @@ pub struct Args {
     /// Receive instead of sending
     #[arg(long)]
     reverse: bool,
+    /// Ask the server for an answer this often before the run and beside it, for the latency under load [default of TIME: 100ms]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "100ms", require_equals = true)]
+    #[arg(conflicts_with = "bidir")]
+    probe: Option<Time>,
+    /// Send and receive at once: two results, and two records that say so
+    #[arg(long, conflicts_with_all = ["reverse", "interval"])]
+    bidir: bool,
     /// Print a line for each interval, such as 1s; in the testbed, once the run is over
     #[arg(long, short = 'i', value_name = "TIME")]
     interval: Option<Time>,
@@ -103,6 +110,9 @@ pub struct Args {
     /// Print the whole record as NDJSON on stdout; with --interval, a line for each interval before it, as it ends
     #[arg(long)]
     json: bool,
+    /// Print the result as iperf3 does with -J, with intervals of 1s or --interval; fields that fullpipe does not know are left out
+    #[arg(long, conflicts_with_all = ["json", "bidir"])]
+    iperf3_json: bool,
     /// Print only errors
     #[arg(long)]
     quiet: bool,
@@ -111,9 +121,6 @@ pub struct Args {
     stall: Option<Time>,
     /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
     #[arg(long, value_name = "FILE")]
-    /// Print the result as iperf3 does with -J, with intervals of 1s or --interval; fields that fullpipe does not know are left out
-    #[arg(long, conflicts_with_all = ["json", "bidir"])]
-    iperf3_json: bool,
     token_file: Option<PathBuf>,
     /// In the testbed, give up after this much real time [default: 1h]
     #[arg(long, value_name = "TIME")]
@@ -137,11 +144,17 @@ impl Args {
             (self.streams.is_some(), "--streams"),
             (self.buffer.is_some(), "--buffer"),
             (self.pacing.is_some(), "--pacing"),
+            (self.dscp.is_some(), "--dscp"),
+            (self.mss.is_some(), "--mss"),
+            (self.bind.is_some(), "--bind"),
             (self.duration.is_some(), "--duration"),
             (self.omit.is_some(), "--omit"),
             (self.reverse, "--reverse"),
+            (self.bidir, "--bidir"),
+            (self.probe.is_some(), "--probe"),
             (self.interval.is_some(), "--interval"),
             (self.repeat.is_some(), "--repeat"),
+            (self.iperf3_json, "--iperf3-json"),
             (self.seed.is_some(), "--seed"),
             (self.sample.is_some(), "--sample"),
             (self.stall.is_some(), "--stall"),
@@ -149,13 +162,9 @@ impl Args {
             (self.limit.is_some(), "--limit"),
             (self.memory.is_some(), "--memory"),
             (self.guest.is_some(), "--guest"),
-            (self.dscp.is_some(), "--dscp"),
-            (self.mss.is_some(), "--mss"),
-            (self.bind.is_some(), "--bind"),
         ];
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
     }
-            (self.iperf3_json, "--iperf3-json"),
 
     fn stall(&self) -> Time {
         self.stall.unwrap_or(Time(60_000_000_000))
@@ -196,6 +205,8 @@ pub fn run(args: &Args) -> Result {
         streams: args.streams.unwrap_or(1),
         buffer: args.buffer.unwrap_or(Buffer::Auto),
         pacing: args.pacing,
+        dscp: args.dscp,
+        mss: args.mss,
     };
     transport.validate()?;
     let transport = allowed(transport, &path, args);
@@ -218,11 +229,31 @@ pub fn run(args: &Args) -> Result {
     if let Some(interval) = args.interval.filter(|interval| *interval < sample) {
         let why = format!("--interval {interval} is shorter than --sample {sample}; give a shorter --sample, too");
         return Err(Failure::usage(why));
-        dscp: args.dscp,
-        mss: args.mss,
     }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
-    let run = Run { path, transport, workload, direction, seed: args.seed.unwrap_or(1), sample };
+    if args.iperf3_json && transport.protocol() != Protocol::Tcp {
+        return Err(Failure::usage(
+            "--iperf3-json is for TCP, since iperf3 has no UDT; --json has the record of either",
+        ));
+    }
+    if let Some(every) = args.probe {
+        run_record::check_sample(every, "--probe")?;
+        if matches!(path, Path::Lab(_)) {
+            let why = "--probe is for a host that runs 'fullpipe serve'; a server of the testbed has one client";
+            return Err(Failure::usage(why));
+        }
+    }
+    if args.bidir && matches!(path, Path::Lab(_)) {
+        return Err(Failure::usage(
+            "--bidir is for a host that runs 'fullpipe serve'; over an emulated path, use a scenario",
+        ));
+    }
+    if args.bind.is_some() && matches!(path, Path::Lab(_)) {
+        return Err(Failure::usage(
+            "--bind is for a host that runs 'fullpipe serve'; the testbed's hosts have one address each",
+        ));
+    }
+    let run = Run { path, transport, workload, direction, bidir: args.bidir, seed: args.seed.unwrap_or(1), sample };
     if let Some(out) = &args.out {
         run_record::check_target(out)?;
         let several = [(args.repeat.is_some_and(|times| times > 1), "--repeat"), (args.bidir, "--bidir")];
@@ -410,12 +441,14 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         sample: run.sample,
     };
     let options = MeasureOptions {
+        from: args.bind.clone().unwrap_or_default(),
         stall: args.stall().duration(),
         connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
         capacity,
         check_memory: args.guest.is_none(),
         proof_key: crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
         omit: args.omit.map(Time::duration),
+        probe: args.probe.map(Time::duration),
     };
     // Two displays on one terminal would disturb each other.
     let quiet = args.quiet || args.json || args.iperf3_json || args.interval.is_some();
@@ -441,6 +474,7 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         bar.set_message(format!("{:.2} Gb/s", seen.bytes as f64 * 8e-9 / seen.seconds.max(1e-9)));
     };
     let is_shown = args.interval.is_some() || progress::watched(quiet);
+    let is_interrupted = || interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
     let watcher = Watcher {
         show: is_shown.then_some(&show),
         tick: args.interval.map(|every| every.duration().min(Duration::from_millis(100))),
@@ -482,7 +516,6 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
                 Size(got),
                 UDP_BUFFER.0
             );
-        from: args.bind.clone().unwrap_or_default(),
         }
         return;
     }
@@ -506,7 +539,6 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     run.transport.validate_for_lab()?;
     if path.disk_a.is_some() || path.disk_b.is_some() {
-    let is_interrupted = || interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
         let why = "a measurement sends from memory, so the path's disks have no part in it; leave them out, copy to one with \
                    'fullpipe cp FILE lab:...:/disk/', or measure one in a scenario ('fullpipe lab run')";
         return Err(Failure::usage(why));
@@ -540,6 +572,11 @@ fn idle_s(record: &str) -> Option<f64> {
 
 /// Prints the result of a run, whose record this is, for people.
 fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>) {
+    match (run.bidir, run.direction) {
+        (true, Direction::Send) => outln!("direction   sent, while data were received"),
+        (true, Direction::Receive) => outln!("direction   received, while data were sent"),
+        (false, _) => {}
+    }
     outln!("path        {}", run.path);
     outln!("transport   {}", run.transport);
     match (outcome.goodput_bps, &outcome.no_rate) {
@@ -577,12 +614,27 @@ fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>) {
         let [idle, median, most] = [idle_s(text).unwrap_or(rtt.min_s), rtt.p50_s, rtt.p95_s].map(format::seconds);
         outln!("round trip  {idle} idle; under load {median} (median), {most} (95%)");
     }
+    if let Some(probed) = &outcome.probe {
+        outln!("latency     {}", latency(probed));
+    }
     if let Some(what) = outcome.bottleneck {
         outln!("bottleneck  {}", bottleneck(what, run));
     }
     if let Some(target) = target {
         outln!("record      {}", target.display());
     }
+}
+
+/// What probes showed, for people.
+fn latency(probed: &Probed) -> String {
+    let (Some(idle), Some(loaded)) = (probed.idle, probed.loaded) else {
+        return "too few probes; measure for longer, or probe more often (--probe=20ms)".into();
+    };
+    let [before, median, p95] = [idle.p50_s, loaded.p50_s, loaded.p95_s].map(format::seconds);
+    let p99 = loaded.p99_s.map_or_else(String::new, |s| format!(", {} (99%)", format::seconds(s)));
+    let more = format::seconds(probed.increase_s.unwrap_or_default());
+    let grade = probed.grade.as_deref().unwrap_or_default();
+    format!("{before} idle; under load {median} (median), {p95} (95%){p99}; bufferbloat {grade} (+{more})")
 }
 
 /// What limited the run, and what to try. The hosts of an emulated path are part of its description, and have no settings
@@ -596,11 +648,6 @@ fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
         (Bottleneck::Rwnd, _) if run.transport.protocol() == Protocol::Udt => {
             "rwnd: the receiver's window; try a larger --buffer"
         }
-    match (run.bidir, run.direction) {
-        (true, Direction::Send) => outln!("direction   sent, while data were received"),
-        (true, Direction::Receive) => outln!("direction   received, while data were sent"),
-        (false, _) => {}
-    }
         (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
         (Bottleneck::Rwnd, Buffer::Auto) if is_emulated => {
             "rwnd: the receiver's window; try --buffer, or add ,host=tuned+tcp_rmem:4096/131072/268435456 to the path"
