@@ -218,7 +218,7 @@ def test_text_is_read_as_on_the_command_line(server: Server, tmp_path: Path) -> 
     assert sorted(path.name for path in server.root.iterdir()) == ["-x", "host:x"]
     with pytest.raises(UsageError, match="are both on this host"):
         fullpipe.copy("-x", "y")
-    with pytest.raises(UsageError, match="source or destination must be on this host"):
+    with pytest.raises(UsageError, match="goes over ssh at both"):
         fullpipe.copy("host:x", server.url, token_file=server.token)
 
 

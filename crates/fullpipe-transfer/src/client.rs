@@ -1,6 +1,7 @@
 //! The client: the end where the person sits who copies.
 
 pub mod look;
+pub mod third_party;
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -14,18 +15,17 @@ use fullpipe_path::{Protocol, Transport};
 use rand::RngExt;
 
 use crate::connection::dial::{self, ControlChannel, SshConnection};
-use crate::connection::endpoint::{Endpoint, Via};
+use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use crate::connection::join::{self, FarPort};
 use crate::connection::session::Session;
 use crate::connection::ssh::{DataConnections, SshPort};
 use crate::connection::stop::Stop;
 use crate::connection::stream::Protection;
-use crate::connection::tls;
 use crate::error::{TransferError, system, why};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
-use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms, ThirdParty};
 use crate::protocol::name::printable;
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
@@ -34,7 +34,6 @@ use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::send::input::Input;
 use crate::sobas::setup::{self, SizingSetup};
-use crate::source::glob::Part;
 use crate::telemetry::counters::Counters;
 use crate::transfer::{self, Negotiated, Outcome, Role};
 
@@ -99,20 +98,22 @@ pub enum Way {
     PushInput(Arc<Input>, Target),
     /// From one source at the server to standard output.
     PullOutput(Sources, Arc<Output>),
+    /// From sources at another host to a target at the far end. Both are started over ssh.
+    ThirdParty(Box<SshEndpoint>, Sources, Target),
 }
 
 impl Way {
-    /// Whether this end sends.
+    /// Whether this end sends, or sees the copy as its sender does.
     #[must_use]
     pub fn sends(&self) -> bool {
-        matches!(self, Way::Push(..) | Way::PushInput(..))
+        matches!(self, Way::Push(..) | Way::PushInput(..) | Way::ThirdParty(..))
     }
 
     /// Whether a second attempt would lack what the first has read, or write twice what the first has written.
     #[must_use]
     pub fn happens_once(&self) -> bool {
         match self {
-            Way::Push(..) | Way::Pull(..) => false,
+            Way::Push(..) | Way::Pull(..) | Way::ThirdParty(..) => false,
             Way::PushInput(input, _) => input.is_begun(),
             Way::PullOutput(_, output) => output.is_begun(),
         }
@@ -170,6 +171,9 @@ const RELAY_SLACK_S: f64 = 0.02;
 /// Longest time to wait for the server to close the connection after the end.
 const MAX_HANG_UP: Duration = Duration::from_secs(1);
 
+/// The error for a copy that [`third_party`] is for.
+const NOT_HERE: &str = "neither end of the copy is on this host";
+
 /// Connects to the server, and starts a session over that connection.
 fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(ControlChannel, Arc<Session>), TransferError> {
     let mut line = dial::dial(endpoint, stop)?;
@@ -178,7 +182,7 @@ fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(ControlChannel, Arc<Session
     Ok((line, session))
 }
 
-/// Makes one attempt to copy.
+/// Makes one attempt to copy to or from this host; [`third_party::run`] copies between two others.
 ///
 /// # Errors
 /// The transfer failed; [`TransferError::may_retry`] says whether another attempt may succeed.
@@ -201,15 +205,10 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         Way::Pull(sources, target) => {
             let mut to = resolve::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             to.near();
-            // If only the content of a folder is copied, its names are not known here, so any name is accepted.
-            let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| resolve::last(source)).collect();
-            if let Some(tops) = tops {
-                // A text that is no valid pattern may still be a name.
-                let pattern = |top: &[u8]| Part::new(top).ok().filter(|_| sources.patterns);
-                to.only(tops.into_iter().map(|top| pattern(top).unwrap_or_else(|| Part::exactly(top))).collect());
-            }
+            resolve::expect(&mut to, sources);
             (Role::Receive(Box::new(to)), Task::Pull(sources.clone()))
         }
+        Way::ThirdParty(..) => return Err(TransferError::Usage(NOT_HERE.into())),
     };
     let sends = mine.sends();
     let stop = Arc::new(Stop::default());
@@ -308,7 +307,7 @@ fn here(way: &Way) -> Result<Realm, TransferError> {
     let local = match way {
         Way::Push(sources, _) => &sources.paths[..],
         Way::Pull(_, target) => std::slice::from_ref(&target.path),
-        Way::PushInput(..) | Way::PullOutput(..) => &[],
+        Way::PushInput(..) | Way::PullOutput(..) | Way::ThirdParty(..) => &[],
     };
     match local.iter().find(|path| resolve::is_relative(path)) {
         None => Ok(Realm::User("/".into())),
@@ -338,6 +337,7 @@ fn greet(
     probably: Option<Connect>,
     (session, line): (&Arc<Session>, &mut ControlChannel),
     say: &dyn Fn(&str),
+    third_party: Option<ThirdParty>,
 ) -> Result<Limits, TransferError> {
     let secret = match endpoint {
         Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
@@ -345,7 +345,9 @@ fn greet(
     };
     // All messages that need no answer first go in one flight: each further one would cost a round trip.
     let setup = Box::new(Setup { task, options, probably });
-    let flight = [Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)];
+    let mut flight: Vec<_> =
+        third_party.map(|third_party| Message::ThirdParty(Box::new(third_party))).into_iter().collect();
+    flight.extend([Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)]);
     session.send_all(&flight)?;
     if line.await_far_end(&|bytes| session.send_raw(bytes), say)? {
         session.send_all(&flight)?;
@@ -425,7 +427,7 @@ fn introduce(
     let stall = Duration::from_nanos(options.stall_ns);
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends, stall));
     let asked = Instant::now();
-    let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say)?;
+    let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say, None)?;
     let answered_s = asked.elapsed().as_secs_f64();
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
     let trip = match known_s {
@@ -441,14 +443,7 @@ fn introduce(
         _ => (ready(session, line)?, None),
     };
     let DataPort { port, token, certificate, terms, udp } = data_port;
-    let guard = match (options.encrypt, certificate.is_empty()) {
-        (true, false) => Protection::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
-        (false, _) => Protection::None,
-        (true, true) => {
-            let why = "it offers no encryption; use --no-encrypt to copy without".to_owned();
-            return Err(TransferError::Trust { peer: session.peer.clone(), why });
-        }
-    };
+    let guard = Protection::of_data(&session.peer, options.encrypt, &certificate)?;
     line.await_nothing();
     let n = connect.opened();
     let (streams, carriers, udp) = match (via, &line.ssh) {

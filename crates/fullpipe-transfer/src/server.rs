@@ -5,23 +5,25 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_net::stream::{Acceptor, DataStream, open};
 use fullpipe_net::{Denial, NetError};
-use fullpipe_path::{Classified, Protocol};
+use fullpipe_path::{Classified, Protocol, text};
 use rand::RngExt;
 
+use crate::connection::join::FarPort;
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
-use crate::connection::{join, ssh};
+use crate::connection::{join, ssh, third_party};
 use crate::error::{self, TransferError, system};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
-use crate::protocol::message::{Connect, Message, Options, Setup, Summary, Target, Task};
+use crate::protocol::message::{Connect, Dial, Message, Options, Setup, Summary, Target, Task, ThirdParty};
 use crate::receive::delete::{self, DryRun};
 use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
@@ -30,6 +32,7 @@ use crate::sobas::udp::Udp;
 use crate::source::listing;
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
+use crate::telemetry::counters::Counters;
 use crate::transfer::{self, Negotiated, Outcome, Role};
 
 /// How a server serves its clients.
@@ -71,12 +74,20 @@ pub trait AccessControl {
     /// Takes note of a file at the destination that is ignored because another user may have written it, with the reason, as
     /// `NAME: WHY`.
     fn distrusts(&self, file: &str);
+
+    /// What the client says of the third host that is the other end of the transfer; `None` if the client itself is that end.
+    /// Only ssh's clients may introduce another host: they may connect from this host to any other one anyway.
+    fn third_party(&self) -> Option<&ThirdParty> {
+        None
+    }
 }
 
 /// Admits every client: ssh has checked who it is.
-struct AllowAll;
+struct AccessOverSsh {
+    third_party: Option<ThirdParty>,
+}
 
-impl AccessControl for AllowAll {
+impl AccessControl for AccessOverSsh {
     fn grant(&self, _: &[u8]) -> Result<Option<Grant>, TransferError> {
         Ok(None)
     }
@@ -86,6 +97,10 @@ impl AccessControl for AllowAll {
     }
 
     fn distrusts(&self, _: &str) {}
+
+    fn third_party(&self) -> Option<&ThirdParty> {
+        self.third_party.as_ref()
+    }
 }
 
 /// Serves one client over ssh's input and output: a copy, or one data stream of a copy. `line` is the descriptor that shows
@@ -101,16 +116,23 @@ pub fn serve(
     line: Option<OwnedFd>,
 ) -> Result<Option<Outcome>, TransferError> {
     let (mut input, output) = (File::from(input), File::from(output));
-    // Nothing is read ahead, as it may be a stream's.
-    let first = frame::receive_within(&mut input, frame::GREETING_MAX);
+    // Nothing is read ahead, as it may be a stream's. ssh has checked who the client is, so its messages may be long.
+    let mut first = frame::receive(&mut input);
     if let Ok(Message::Relay { port }) = first {
         let failed = |source| TransferError::Lost { peer, doing: "relaying a data stream", source };
         return ssh::relay(port, input, output).map_err(failed).map(|()| None);
     }
+    let mut third_party = None;
+    if let Ok(Message::ThirdParty(introduced)) = first {
+        third_party = Some(*introduced);
+        first = frame::receive(&mut input);
+    }
+    let peer = third_party.as_ref().map_or(peer, |third_party| text::from_peer(&third_party.peer));
     let session = Session::new(peer, Box::new(output));
     session.heard_on(line);
     let first = first.map_err(|e| session.lost("greeting", e));
-    serve_session(&session, first, Box::new(BufReader::new(input)), options, &|| Ok(()), &AllowAll)
+    let access = AccessOverSsh { third_party };
+    serve_session(&session, first, Box::new(BufReader::new(input)), options, &|| Ok(()), &access)
 }
 
 /// Serves one client of a session, whose first message is `first`. `untimed` removes the time limit on reads, once the session
@@ -126,7 +148,17 @@ fn serve_session(
     let served = prepare(session, first, &mut *input, options, access).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
-        Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
+        Ok(Some(met)) => match access.third_party() {
+            Some(third_party) if met.role.sends() => {
+                let counters = Arc::new(Counters::new(third_party.names));
+                let sent = transfer::run(session, input, met, counters.clone(), &mut || {
+                    tell_progress(session, &counters);
+                })?;
+                tell_progress(session, &counters);
+                Ok(Some(sent))
+            }
+            _ => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
+        },
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
             let is_full = matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..));
@@ -134,6 +166,24 @@ fn serve_session(
             let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
+    }
+}
+
+/// Most names in one message about the progress. A name has at most 4095 bytes.
+const MAX_TOLD_NAMES: usize = 512;
+
+/// Tells a client between two far ends what it cannot hear from the other one. It fails if the client is gone, which others
+/// notice.
+fn tell_progress(session: &Session, counters: &Counters) {
+    let mut names = counters.take_names();
+    loop {
+        let rest = names.split_off(names.len().min(MAX_TOLD_NAMES));
+        let sent = counters.wire_bytes.load(Ordering::Relaxed);
+        let told = session.send(&Message::SenderProgress { sent, times: counters.times(), names });
+        if rest.is_empty() || told.is_err() {
+            return;
+        }
+        names = rest;
     }
 }
 
@@ -244,7 +294,10 @@ fn prepare(
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {
         Task::Push(target) => {
-            let to = resolve::destination(&realm, target, &|| session.is_gone())?;
+            let mut to = resolve::destination(&realm, target, &|| session.is_gone())?;
+            if let Some(asked) = access.third_party().and_then(|third_party| third_party.asked.as_ref()) {
+                resolve::expect(&mut to, asked);
+            }
             to.distrusted().iter().for_each(|file| access.distrusts(file));
             Role::Receive(Box::new(to))
         }
@@ -258,13 +311,25 @@ fn prepare(
         }
         Task::Pull(paths) => Role::Send(Outgoing::Trees(resolve::places(&realm, paths)?)),
     };
-    let early = match setup.probably.take() {
+    let mut early = match setup.probably.take() {
         Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
+    let introduced = access.third_party().is_some();
     let connect: Connect = loop {
         match hear(session, input)? {
             Message::Ping { n } => session.send(&Message::Pong { n })?,
+            Message::Listen(connect) if introduced => {
+                early = Some((DataListener::open(session, &setup, &connect, options, &role)?, *connect));
+            }
+            Message::Reach(reach) if introduced => {
+                let reached = third_party::reach(&reach, role.sends(), Duration::from_nanos(setup.options.stall_ns));
+                session.send(&Message::Reached(reached))?;
+            }
+            Message::Dial(dial) if introduced => {
+                drop(early);
+                return dialled(session, &setup, *dial, options, role).map(Some);
+            }
             Message::Connect(connect) => break *connect,
             other => return Err(session.unexpected(&other)),
         }
@@ -290,6 +355,31 @@ fn prepare(
     let sizing = connect.sizing.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
     let sending = transport.streams;
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
+}
+
+/// Connects the streams of a transfer to the other far end, to which the client has introduced this one.
+fn dialled(
+    session: &Arc<Session>,
+    setup: &Setup,
+    dial: Dial,
+    options: &ServerOptions,
+    role: Role,
+) -> Result<Negotiated, TransferError> {
+    let Dial { connect, mut to, token, certificate, udp } = dial;
+    check_streams(&connect, options)?;
+    let guard = Protection::of_data(&session.peer, setup.options.encrypt, &certificate)?;
+    let patience = join::first_answer(Duration::from_nanos(setup.options.stall_ns));
+    let far = FarPort::new((to, patience), &connect, role.sends(), None);
+    let streams = join::connect(session, connect.opened(), &|| far.open(), &guard, &token);
+    let streams = streams.inspect_err(|error| {
+        if let Some((_, why)) = error.no_data_path() {
+            let _ = session.send(&Message::Reached(Err(why)));
+        }
+    })?;
+    to.set_port(udp);
+    let Connect { transport, sizing, rtt_ns, terms, .. } = connect;
+    let sizing = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
+    Ok(Negotiated { role, terms, options: setup.options, streams, sending: transport.streams, sizing })
 }
 
 /// Answers a client that only asks questions, until it closes the connection.
@@ -393,6 +483,22 @@ fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
     Ok(())
 }
 
+/// Refuses streams that this server does not allow, or for which this host has no memory.
+fn check_streams(connect: &Connect, options: &ServerOptions) -> Result<(), TransferError> {
+    connect.transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+    if connect.transport.protocol() == Protocol::Udt {
+        if connect.relays || connect.sizing.is_some() {
+            return Err(TransferError::Usage("UDT through relays, or sized by SOBAS; both are for TCP".into()));
+        }
+        fullpipe_net::socket::check_memory(&connect.transport)?;
+    }
+    if connect.opened() > options.most_streams {
+        let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
+        return Err(TransferError::Usage(why));
+    }
+    Ok(())
+}
+
 /// The port at which the client's streams arrive.
 struct DataListener {
     acceptor: Box<dyn Acceptor>,
@@ -411,23 +517,13 @@ impl DataListener {
         role: &Role,
     ) -> Result<DataListener, TransferError> {
         let transport = &connect.transport;
-        transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+        check_streams(connect, options)?;
         if connect.relays && !options.relays {
             return Err(TransferError::Usage(
                 "data through relays; only a far end that ssh has started takes them".into(),
             ));
         }
         let is_udt = transport.protocol() == Protocol::Udt;
-        if is_udt {
-            if connect.relays || connect.sizing.is_some() {
-                return Err(TransferError::Usage("UDT through relays, or sized by SOBAS; both are for TCP".into()));
-            }
-            fullpipe_net::socket::check_memory(transport)?;
-        }
-        if connect.opened() > options.most_streams {
-            let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
-            return Err(TransferError::Usage(why));
-        }
         let (guard, certificate) = if setup.options.encrypt {
             let identity = Identity::new()?;
             (Protection::Server(identity.server()?), identity.certificate)

@@ -140,8 +140,10 @@ class DryRun:
     bytes: int
     """Bytes of all files, those that are there already included."""
     encrypted: bool
-    transport: Transport
-    rtt_s: float
+    transport: Transport | None
+    """How it would be sent; None between two other hosts, whose path only a copy measures."""
+    rtt_s: float | None
+    """The round-trip time in s; None between two other hosts."""
     expected_bps: float | None
     """The rate in bit/s that the profile expects of the transport; None if it has no value."""
     expected_s: float | None
@@ -318,7 +320,7 @@ def copy(
     flags: Sequence[str] = (),
     **options: Unpack[CopyOptions],
 ) -> CopyResult | DryRun:
-    """Copies files to or from another host, as `fullpipe cp` does, and waits for the end.
+    """Copies files to, from or between other hosts, as `fullpipe cp` does, and waits for the end.
 
     The program runs as a child of this process. If Ctrl-C comes, or `progress` or `event` raises an
     exception, the call ends the program as Ctrl-C would, waits for its end, and then raises. A copy that was

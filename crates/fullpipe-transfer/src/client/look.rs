@@ -4,25 +4,26 @@ use std::io::Read;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::{Between, Way, between, call, far_away, greet, hear, here, unless_stopped};
+use super::{Between, NOT_HERE, Way, between, call, far_away, greet, hear, here, unless_stopped};
 use crate::connection::dial;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::join;
 use crate::connection::session::Session;
 use crate::connection::stop::Stop;
 use crate::error::TransferError;
-use crate::protocol::message::{Deleted, Message, Options, Sources, Target, Task};
+use crate::protocol::message::{Deleted, Listing, Message, Options, Sources, Target, Task};
 use crate::protocol::name::Name;
+use crate::protocol::skipped::Skipped;
 use crate::receive::delete::DryRun;
 use crate::resolve;
 use crate::source::listing;
-use crate::source::tree::{SourceTree, WalkOptions};
+use crate::source::tree::WalkOptions;
 use crate::source::walk::{self, Count};
 
 /// The result of [`look`].
 pub struct Looked {
-    /// The path and the kernels.
-    pub between: Between,
+    /// The path and the kernels; `None` if the path is between two other hosts, which only a copy connects.
+    pub between: Option<Between>,
     /// How much there is to send.
     pub count: Count,
     /// What would be deleted, if anything may be. `None` if not everything can be read, too: then nothing is deleted.
@@ -47,6 +48,7 @@ pub fn look(
         Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Task::Look(Sources::default())),
         Way::PushInput(..) => (Some(Vec::new()), Task::Look(Sources::default())),
         Way::Pull(sources, _) | Way::PullOutput(sources, _) => (None, Task::Look(sources.clone())),
+        Way::ThirdParty(..) => return Err(TransferError::Usage(NOT_HERE.into())),
     };
     let mut dry_run = match way {
         Way::Pull(_, target @ Target { delete: Some(deletion), .. }) => {
@@ -59,13 +61,13 @@ pub fn look(
     let (between, count, deleted) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
         let (mut line, session) = call(endpoint, &stop)?;
         let mut look = || {
-            let theirs = greet(endpoint, options, task.clone(), None, (&session, &mut line), &|_| {})?;
+            let theirs = greet(endpoint, options, task.clone(), None, (&session, &mut line), &|_| {}, None)?;
             let trip = far_away(&session, &mut line)?;
             let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
             let deleted = match (dry_run.take(), &here) {
                 (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,
                 (None, Some(places)) if matches!(task, Task::Compare(_)) => {
-                    deleted_there(&session, &mut *line.input, (places, sight), gone)?
+                    deleted_there(&session, &mut *line.input, |each| listing::list(places, sight, each), gone)?
                 }
                 _ => None,
             };
@@ -80,7 +82,7 @@ pub fn look(
         (count, _) => count.unwrap_or_default(),
     };
     let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
-    Ok(Looked { between, count, deleted })
+    Ok(Looked { between: Some(between), count, deleted })
 }
 
 /// Asks the server for the names at the source, and compares them with what is here. Returns what a copy would delete.
@@ -100,11 +102,12 @@ fn deleted_here(
     }
 }
 
-/// Tells the server the names at the source. Returns what the server says that a copy would delete there.
-fn deleted_there(
+/// Tells the server the names at the source, which `list` hands over one after the other, to return what cannot be read. Returns
+/// what the server says that a copy would delete there.
+pub(super) fn deleted_there(
     session: &Session,
     input: &mut (dyn Read + Send),
-    (places, sight): (&[SourceTree], WalkOptions),
+    list: impl FnOnce(&mut dyn FnMut(Listing) -> Result<(), TransferError>) -> Result<Skipped, TransferError>,
     gone: &mut (dyn FnMut(Name) + Send),
 ) -> Result<Option<Deleted>, TransferError> {
     std::thread::scope(|scope| {
@@ -118,7 +121,7 @@ fn deleted_there(
                 }
             }
         });
-        let unreadable = listing::list(places, sight, &mut |part| session.send(&Message::Listing(part)));
+        let unreadable = list(&mut |part| session.send(&Message::Listing(part)));
         let told = unreadable.and_then(|unreadable| {
             session.send(&Message::Listed(unreadable.clone()))?;
             Ok(unreadable.total == 0)
@@ -131,7 +134,7 @@ fn deleted_there(
 }
 
 /// Asks the server how much there is to send.
-fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, TransferError> {
+pub(super) fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, TransferError> {
     session.send(&Message::Count)?;
     let mut count = Count::default();
     loop {

@@ -1,5 +1,7 @@
 //! The messages that the two ends exchange on the control connection.
 
+use std::net::SocketAddr;
+
 use fullpipe_path::Transport;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +10,7 @@ use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem, Meta};
 use crate::protocol::hello::Hello;
 use crate::protocol::losses::Losses;
-use crate::protocol::name::Name;
+use crate::protocol::name::{Name, Named};
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::sizing::{SenderStats, SizingEvent, SizingMode};
 use crate::protocol::skipped::Skipped;
@@ -224,6 +226,26 @@ pub enum Message {
         /// The file's number.
         id: u64,
     },
+    /// Client over ssh, before its greeting: the other end of the transfer is a third host, not this client.
+    ThirdParty(Box<ThirdParty>),
+    /// Client between two far ends: open a port for the streams of the other one, and tell it ([`Message::Ready`]).
+    Listen(Box<Connect>),
+    /// Client between two far ends: find out whether the other one's port can be reached.
+    Reach(Box<Reach>),
+    /// Far end: how it has reached the other one, or why it cannot. It answers [`Message::Reach`]; the reason may also answer
+    /// [`Message::Dial`].
+    Reached(Result<Reached, String>),
+    /// Client between two far ends, in place of [`Message::Connect`]: connect the streams to the other one.
+    Dial(Box<Dial>),
+    /// Sender, to a client between two far ends: what only the sender knows of the progress.
+    SenderProgress {
+        /// Bytes of content that it has sent.
+        sent: u64,
+        /// The time spent so far, by kind of work.
+        times: Times,
+        /// Names of files since the last message, if the client asked for names.
+        names: Vec<Named>,
+    },
 }
 
 /// A client's request for a transfer.
@@ -408,6 +430,56 @@ impl Connect {
     pub fn opened(&self) -> u16 {
         self.transport.streams.saturating_add(self.spare)
     }
+}
+
+/// A client's word that it only introduces a far end to another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThirdParty {
+    /// The other host, as the user typed it. It stands in messages of errors.
+    pub peer: String,
+    /// What the other host was asked for, if that one sends. It is not trusted to send nothing else.
+    pub asked: Option<Sources>,
+    /// Whether the sender tells the client the names of files.
+    pub names: bool,
+}
+
+/// Where a far end may reach the port of another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reach {
+    /// The other host's addresses, as the client knows them.
+    pub addresses: Vec<SocketAddr>,
+    /// The other host's name. Its addresses may differ between networks.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The transport whose streams are to lead there.
+    pub transport: Transport,
+}
+
+/// The path from a far end to the port of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// The address that answered.
+    pub to: SocketAddr,
+    /// Round-trip time, in nanoseconds.
+    pub rtt_ns: u64,
+    /// Largest packet, in bytes, as far as the far end's kernel knows the path.
+    pub mtu: Option<u32>,
+}
+
+/// Where a far end connects its streams.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Dial {
+    /// How to send.
+    pub connect: Connect,
+    /// The other far end's address and port.
+    pub to: SocketAddr,
+    /// The token that each stream must show there.
+    pub token: [u8; 32],
+    /// The streams' certificate (DER), empty if they are not encrypted.
+    pub certificate: Vec<u8>,
+    /// The other far end's UDP port for probes, 0 if there is none.
+    pub udp: u16,
 }
 
 /// The terms that the receiving end sets for the sending end.

@@ -1,4 +1,4 @@
-//! `fullpipe cp`: copies files to or from another host, and goes on after a lost connection.
+//! `fullpipe cp`: copies files to, from or between other hosts, and goes on after a lost connection.
 
 mod args;
 mod endpoint;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::Classified;
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
+use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, third_party};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use rand::RngExt;
@@ -81,7 +81,7 @@ fn copy(args: Args) -> Result {
         Some(order) => order,
         None => endpoint::order(&args, &from, &to)?,
     };
-    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint);
+    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint, &way);
     if args.dry_run {
         return explain::dry_run(&args, &mut endpoint, (choice, note), &way, options);
     }
@@ -208,7 +208,7 @@ impl Copy<'_> {
         let kept = match self.way {
             Way::PushInput(..) => "nothing of what came from standard input was kept",
             Way::PullOutput(..) => "standard output has got only a part of the file, if any",
-            Way::Push(..) | Way::Pull(..) => return error.into(),
+            Way::Push(..) | Way::Pull(..) | Way::ThirdParty(..) => return error.into(),
         };
         let class = error.class();
         let what =
@@ -235,7 +235,7 @@ impl Copy<'_> {
             }
         };
         let mut show = |counters: &_| watch.show(counters);
-        client::run(&mut Order {
+        let mut order = Order {
             endpoint: &self.endpoint.borrow(),
             way: self.way.clone(),
             options: self.options,
@@ -245,7 +245,11 @@ impl Copy<'_> {
             names: args.verbose || args.log_file.is_some() || args.json && args.updates(),
             show: &mut show,
             interrupted,
-        })
+        };
+        match self.way {
+            Way::ThirdParty(..) => third_party::run(&mut order),
+            _ => client::run(&mut order),
+        }
     }
 
     /// Writes the record, if `--record` wants one. A copy that moved nothing has no rate, and a profile made of such

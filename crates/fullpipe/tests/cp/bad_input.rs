@@ -17,7 +17,12 @@ use crate::tree::{bytes, leftovers, only, same, same_content, write};
 fn words_that_make_no_copy() {
     for (words, part) in [
         ("a b", "source and destination are both on this host"),
-        ("one:a two:b", "source or destination must be on this host"),
+        ("one:a fullpipe://two/b", "a copy between two other hosts goes over ssh at both"),
+        ("fullpipe://one/a two:b", "a copy between two other hosts goes over ssh at both"),
+        ("one:a b two:c/", "b is on this host, other sources are not"),
+        ("one:a two:b three:c/", "the sources are on different hosts"),
+        ("one:a two:b --record r", "--record needs an end of the copy on this host"),
+        ("one:a two:b --transport udt", "--transport udt needs an end of the copy on this host"),
         ("one:a two:b c", "the sources are on different hosts"),
         ("one:a b c", "copy from one host at a time"),
         ("a :b", "the name of a host is missing before the colon"),

@@ -23,6 +23,7 @@ mod reach;
 mod rights;
 mod sobas;
 mod standard;
+mod third_party;
 mod tree;
 mod udt;
 mod verify;

@@ -28,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   fullpipe cp -r big/ me@host:/data/              over ssh; nothing needs to be installed on host
   fullpipe cp 'host:/data/*.h5' .                 from host, by pattern
+  fullpipe cp -r one:/data/big two:/data/         from one host straight to another
   tar c big | fullpipe cp - host:/data/big.tar    what comes from a pipe
   fullpipe cp -r big/ fullpipe://host:7412/       to a host that runs 'fullpipe serve --root DIR'
   fullpipe cp x lab:rtt=91.6ms,rate=10gbit:/tmp/  over an emulated path, on this host
@@ -40,7 +41,7 @@ An interrupted or failed copy goes on where it was when the same command is repe
 #[command(mut_args = show_in_short_help)]
 pub struct Args {
     /// Sources, then the destination: local names, and on one side HOST:PATH (ssh), fullpipe://HOST:PORT/PATH (a server), or as
-    /// destination lab:KEYS:/PATH (the testbed); '-' is standard input or output
+    /// destination lab:KEYS:/PATH (the testbed); or HOST:PATH on both sides; '-' is standard input or output
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub paths: Vec<OsString>,
 
@@ -143,7 +144,7 @@ pub struct Args {
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
     /// Carry the data over connections to a data port of the far host (tcp), over ssh connections (ssh), or over ssh if TCP does
-    /// not get through within 3 s, which is remembered (auto)
+    /// not get through within 3 s, which is remembered (auto). Between two other hosts: straight (tcp), through this host (ssh)
     #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", help_heading = OVER_SSH)]
     #[arg(hide_possible_values = true)]
     pub via: Wanted,
@@ -164,6 +165,9 @@ pub struct Args {
     /// The emulated path on whose behalf this process runs inside the guest
     #[arg(long, hide = true)]
     pub guest: Option<String>,
+    /// The command line with what the configuration files set for the host of the sources, if the copy is between two hosts.
+    #[arg(skip)]
+    pub source: Option<Box<Args>>,
 
     /// Show how the data will be sent, and why
     #[arg(long, help_heading = OUTPUT)]

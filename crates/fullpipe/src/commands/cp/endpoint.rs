@@ -121,13 +121,25 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
 }
 
 impl Args {
-    /// The real host of the copy, as typed, without the name of a user.
+    /// The real host of the destination, or of the sources if the destination is here, as typed, without the name of a user.
     pub fn host(&self) -> Option<String> {
-        self.paths.iter().find_map(|path| match parse(path).ok()? {
-            Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
-            Place::Server(host, _, _) => Some(host),
-            Place::Local(_) | Place::Standard | Place::Lab(..) => None,
-        })
+        let (to, from) = self.paths.split_last()?;
+        host_name(to).or_else(|| from.iter().find_map(host_name))
+    }
+
+    /// The real host of the sources of a copy between two hosts, as typed, without the name of a user.
+    pub fn source_host(&self) -> Option<String> {
+        let (to, from) = self.paths.split_last()?;
+        host_name(to).and_then(|_| from.iter().find_map(host_name))
+    }
+}
+
+/// The real host of a source or destination, without the name of a user.
+fn host_name(path: &OsString) -> Option<String> {
+    match parse(path).ok()? {
+        Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
+        Place::Server(host, _, _) => Some(host),
+        Place::Local(_) | Place::Standard | Place::Lab(..) => None,
     }
 }
 
@@ -175,17 +187,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             Ok((endpoint, way(true, sources, &filter, false, target)))
         }
         (None, Place::Local(path)) => {
-            let mut sources = Vec::new();
-            let mut first: Option<(Endpoint, String)> = None;
-            for place in from {
-                let (endpoint, path, name) = far(args, place)?;
-                if first.as_ref().is_some_and(|(_, known)| *known != name) {
-                    return Err(Failure::usage("the sources are on different hosts; copy from one host at a time"));
-                }
-                sources.push(path);
-                first.get_or_insert((endpoint, name));
-            }
-            let Some((endpoint, name)) = first else { return Err(Failure::usage("give SRC... DST")) };
+            let (endpoint, sources, name) = sources(args, from)?;
             let mut target = target(path, &sources);
             target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs, args.acls);
             // A pattern may match several files, which need a folder.
@@ -193,10 +195,57 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             Ok((endpoint, way(false, sources, &filter, patterns, target)))
         }
         (None, _) => {
-            let local = "start the copy on one of the other two, or write a local name with a colon as ./NAME";
-            Err(Failure::usage(format!("source or destination must be on this host; {local}")))
+            let through_server = || {
+                Failure::usage(
+                    "a copy between two other hosts goes over ssh at both (HOST:PATH HOST:PATH); for a server's files, start the \
+                     copy on one of the two hosts",
+                )
+            };
+            if from.iter().chain([to]).any(|place| matches!(place, Place::Server(..))) {
+                return Err(through_server());
+            }
+            let (source, sources, from) = sources(args.source.as_deref().unwrap_or(args), from)?;
+            let (endpoint, path, to) = far(args, to)?;
+            let (Endpoint::Ssh(source), Endpoint::Ssh(_)) = (source, &endpoint) else { return Err(through_server()) };
+            check_third_party(args)?;
+            let mut target = target(&path, &sources);
+            target.transfer = transfer(&format!("{from} {to}"), &sources, &path, args.xattrs, args.acls);
+            target.process = rand::random();
+            let sources = Sources { paths: sources, filter, patterns: target.folder };
+            Ok((endpoint, Way::ThirdParty(Box::new(source), sources, target)))
         }
     }
+}
+
+/// The one host of the sources, their paths there, and the host's name as part of a copy's identity.
+fn sources(args: &Args, from: &[Place]) -> Result<(Endpoint, Vec<Vec<u8>>, String)> {
+    let mut sources = Vec::new();
+    let mut first: Option<(Endpoint, String)> = None;
+    for place in from {
+        let (endpoint, path, name) = far(args, place)?;
+        if first.as_ref().is_some_and(|(_, known)| *known != name) {
+            return Err(Failure::usage("the sources are on different hosts; copy from one host at a time"));
+        }
+        sources.push(path);
+        first.get_or_insert((endpoint, name));
+    }
+    let (endpoint, name) = first.ok_or_else(|| Failure::usage("give SRC... DST"))?;
+    Ok((endpoint, sources, name))
+}
+
+/// Refuses flags for which one end of the copy must be on this host.
+fn check_third_party(args: &Args) -> Result<()> {
+    if args.record.is_some() {
+        return Err(Failure::usage(
+            "--record needs an end of the copy on this host, whose kernel it records; start the copy on one of the two hosts",
+        ));
+    }
+    if args.how.is_udt() {
+        return Err(Failure::usage(
+            "--transport udt needs an end of the copy on this host; start the copy on one of the two hosts, or copy over TCP",
+        ));
+    }
+    Ok(())
 }
 
 fn absolute(source: &[u8]) -> Vec<u8> {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::protocol::message::Times;
-use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::protocol::name::{Name, Named};
 use fullpipe_transfer::protocol::sizing::SizingEvent;
-use fullpipe_transfer::telemetry::counters::{Counters, Named};
+use fullpipe_transfer::telemetry::counters::Counters;
 use indicatif::ProgressBar;
 use serde_json::json;
 
