@@ -35,6 +35,8 @@ use crate::send::Outgoing;
 use crate::send::input::Input;
 use crate::sobas::setup::{self, SizingSetup};
 use crate::source::glob::Part;
+use crate::source::name_list::NameList;
+use crate::source::tree::SourceTree;
 use crate::telemetry::counters::Counters;
 use crate::transfer::{self, Negotiated, Outcome, Role};
 
@@ -44,6 +46,8 @@ pub struct Order<'a> {
     pub endpoint: &'a Endpoint,
     /// The direction, the sources and the target.
     pub way: Way,
+    /// The names below the source to which the copy is limited, where [`Sources::listed`] says that it is.
+    pub list: Option<Arc<NameList>>,
     /// How files are treated.
     pub options: Options,
     /// Chooses the transport. It may be called twice: with what the client expects, and with what the server allows.
@@ -194,7 +198,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let here = here(&order.way)?;
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => {
-            (Role::Send(Outgoing::Trees(resolve::places(&here, sources)?)), Task::Push(target.clone()))
+            let trees = limited(resolve::places(&here, sources)?, order.list.as_ref());
+            (Role::Send(Outgoing::Trees(trees)), Task::Push(target.clone()))
         }
         Way::PushInput(input, target) => (Role::Send(Outgoing::Input(input.clone())), Task::Push(target.clone())),
         Way::PullOutput(sources, output) => (Role::Print(output.clone()), Task::Pull(sources.clone())),
@@ -255,6 +260,21 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     });
     let encrypted = order.options.encrypt;
     Ok(Finished { summary, skipped, transport, sizing, encrypted, rtt_s, trace, losses })
+}
+
+/// Source trees, limited to a list of names if there is one.
+fn limited(mut trees: Vec<SourceTree>, list: Option<&Arc<NameList>>) -> Vec<SourceTree> {
+    SourceTree::limit(&mut trees, list.cloned());
+    trees
+}
+
+/// Tells the server the list to which the copy from there is limited, and waits until it has the whole list.
+fn tell_list(session: &Session, line: &mut ControlChannel, list: &NameList) -> Result<(), TransferError> {
+    for part in list.parts() {
+        line.await_later();
+        session.send(&Message::Names(part.to_vec()))?;
+    }
+    round_trip(session, &mut *line.input).map(drop)
 }
 
 /// Calls `connect`, and stops whatever it waits for on an interruption, or if the server is silent for `stall`.
@@ -435,6 +455,9 @@ fn introduce(
     };
     let connect = choose(line, trip, &theirs)?;
     (order.chosen)();
+    if let Some(list) = order.list.as_ref().filter(|_| !sends) {
+        tell_list(session, line, list)?;
+    }
     session.send(&Message::Connect(Box::new(connect.clone())))?;
     let (data_port, knocked) = match early {
         Some(data_port) if probably.as_ref() == Some(&connect) => (data_port, knocked),

@@ -28,6 +28,7 @@ use crate::send::Outgoing;
 use crate::sobas::setup::{self, SizingSetup};
 use crate::sobas::udp::Udp;
 use crate::source::listing;
+use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
 use crate::transfer::{self, Negotiated, Outcome, Role};
@@ -242,7 +243,7 @@ fn prepare(
     access.admit(&setup.task)?;
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
-    let role = match &setup.task {
+    let mut role = match &setup.task {
         Task::Push(target) => {
             let to = resolve::destination(&realm, target, &|| session.is_gone())?;
             to.distrusted().iter().for_each(|file| access.distrusts(file));
@@ -250,7 +251,8 @@ fn prepare(
         }
         Task::Look(paths) => {
             let sources = resolve::places(&realm, paths)?;
-            return looked_at(session, input, &sources, setup.options).map(|()| None);
+            let list = paths.listed.then(NameList::default);
+            return looked_at(session, input, (sources, list), setup.options).map(|()| None);
         }
         Task::Compare(target) => {
             let Some(deletion) = &target.delete else { return Err(TransferError::Usage("nothing to compare".into())) };
@@ -262,13 +264,18 @@ fn prepare(
         Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
+    let mut list = matches!(&setup.task, Task::Pull(paths) if paths.listed).then(NameList::default);
     let connect: Connect = loop {
-        match hear(session, input)? {
-            Message::Ping { n } => session.send(&Message::Pong { n })?,
-            Message::Connect(connect) => break *connect,
-            other => return Err(session.unexpected(&other)),
+        match (hear(session, input)?, &mut list) {
+            (Message::Ping { n }, _) => session.send(&Message::Pong { n })?,
+            (Message::Names(part), Some(list)) => list.add(&part)?,
+            (Message::Connect(connect), _) => break *connect,
+            (other, _) => return Err(session.unexpected(&other)),
         }
     };
+    if let Role::Send(Outgoing::Trees(trees)) = &mut role {
+        SourceTree::limit(trees, list.map(Arc::new));
+    }
     let data = match early {
         Some((data, probably)) if probably == connect => data,
         other => {
@@ -292,25 +299,28 @@ fn prepare(
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
 }
 
-/// Answers a client that only asks questions, until it closes the connection.
+/// Answers a client that only asks questions, until it closes the connection. With the sources comes the list to which they are
+/// limited, if they are, which the client sends first.
 fn looked_at(
     session: &Session,
     input: &mut (dyn Read + Send),
-    sources: &[SourceTree],
+    (mut sources, mut list): (Vec<SourceTree>, Option<NameList>),
     options: Options,
 ) -> Result<(), TransferError> {
     let totals = |count: &Count, all| session.send(&Message::Totals { bytes: count.bytes, files: count.files, all });
     loop {
         match frame::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(Message::Names(part)) if list.is_some() => list.iter_mut().try_for_each(|list| list.add(&part))?,
             Ok(Message::List) => {
-                let unreadable = listing::list(sources, WalkOptions::from(&options), &mut |part| {
+                let unreadable = listing::list(&sources, WalkOptions::from(&options), &mut |part| {
                     session.send(&Message::Listing(part))
                 })?;
                 session.send(&Message::Listed(unreadable))?;
             }
             Ok(Message::Count) => {
-                let count = walk::count(sources, WalkOptions::from(&options), &mut |count| totals(count, false))?;
+                SourceTree::limit(&mut sources, list.take().map(Arc::new));
+                let count = walk::count(&sources, WalkOptions::from(&options), &mut |count| totals(count, false))?;
                 totals(&count, true)?;
                 session.send(&Message::AllSent(count.skipped))?;
             }

@@ -4,5 +4,6 @@ pub mod exclude;
 pub mod glob;
 pub mod hard_links;
 pub mod listing;
+pub mod name_list;
 pub mod tree;
 pub mod walk;

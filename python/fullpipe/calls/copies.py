@@ -187,6 +187,8 @@ class CopyOptions(TypedDict, total=False):
     include_from: File
     exclude: Texts
     exclude_from: File
+    files_from: File
+    from0: Switch
     max_size: Size
     min_size: Size
     one_file_system: Switch

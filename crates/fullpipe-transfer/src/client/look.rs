@@ -1,10 +1,11 @@
 //! A dry run: asks about the path and the sources, and copies nothing.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::{Between, Way, between, call, far_away, greet, hear, here, unless_stopped};
+use super::{Between, Way, between, call, far_away, greet, hear, here, limited, tell_list, unless_stopped};
 use crate::connection::dial;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::join;
@@ -16,6 +17,7 @@ use crate::protocol::name::Name;
 use crate::receive::delete::DryRun;
 use crate::resolve;
 use crate::source::listing;
+use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
 
@@ -29,7 +31,7 @@ pub struct Looked {
     pub deleted: Option<Deleted>,
 }
 
-/// Asks the server about the path and counts the sources, and copies nothing. Calls `gone` with the names of what would be
+/// Asks the server about the path and counts the sources, limited to a list of names if there is one, and copies nothing. Calls `gone` with the names of what would be
 /// deleted.
 ///
 /// # Errors
@@ -37,14 +39,16 @@ pub struct Looked {
 pub fn look(
     endpoint: &Endpoint,
     options: Options,
-    way: &Way,
+    (way, list): (&Way, Option<&Arc<NameList>>),
     gone: &mut (dyn FnMut(Name) + Send),
 ) -> Result<Looked, TransferError> {
     let (here, task) = match way {
         Way::Push(sources, target) if target.delete.is_some() => {
             (Some(resolve::places(&here(way)?, sources)?), Task::Compare(target.clone()))
         }
-        Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Task::Look(Sources::default())),
+        Way::Push(sources, _) => {
+            (Some(limited(resolve::places(&here(way)?, sources)?, list)), Task::Look(Sources::default()))
+        }
         Way::PushInput(..) => (Some(Vec::new()), Task::Look(Sources::default())),
         Way::Pull(sources, _) | Way::PullOutput(sources, _) => (None, Task::Look(sources.clone())),
     };
@@ -61,6 +65,9 @@ pub fn look(
         let mut look = || {
             let theirs = greet(endpoint, options, task.clone(), None, (&session, &mut line), &|_| {})?;
             let trip = far_away(&session, &mut line)?;
+            if let Some(list) = list.filter(|_| here.is_none()) {
+                tell_list(&session, &mut line, list)?;
+            }
             let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
             let deleted = match (dry_run.take(), &here) {
                 (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,

@@ -224,6 +224,8 @@ pub enum Message {
         /// The file's number.
         id: u64,
     },
+    /// Client, before [`Message::Connect`] or [`Message::Count`]: a part of the list to which [`Sources::listed`] limits a copy.
+    Names(Vec<u8>),
 }
 
 /// A client's request for a transfer.
@@ -281,6 +283,8 @@ pub struct Sources {
     pub filter: Filter,
     /// Whether the paths may be patterns ([`crate::source::glob`]).
     pub patterns: bool,
+    /// Whether the copy is limited to a list of names ([`Message::Names`]) below the one source.
+    pub listed: bool,
 }
 
 /// What is left out of the sources ([`crate::source::exclude`]).

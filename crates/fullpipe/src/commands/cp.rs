@@ -17,6 +17,7 @@ mod windows;
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
+use fullpipe_transfer::source::name_list::NameList;
 use rand::RngExt;
 
 use crate::failure::{Failure, Result};
@@ -82,8 +84,9 @@ fn copy(args: Args) -> Result {
         None => endpoint::order(&args, &from, &to)?,
     };
     let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint);
+    let list = args.filters.list()?;
     if args.dry_run {
-        return explain::dry_run(&args, &mut endpoint, (choice, note), &way, options);
+        return explain::dry_run(&args, &mut endpoint, (choice, note), (&way, list.as_ref()), options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
@@ -93,7 +96,8 @@ fn copy(args: Args) -> Result {
         output::log_to(file.map_err(|e| TransferError::of_file(format!("--log-file {}", path.display()), &e))?);
     }
     let began = Instant::now();
-    let copy = Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, options, chosen: RefCell::default() };
+    let copy =
+        Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, list, options, chosen: RefCell::default() };
     let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);
@@ -146,6 +150,8 @@ struct Copy<'a> {
     /// The far end, and how it is reached.
     endpoint: RefCell<Endpoint>,
     way: &'a Way,
+    /// The names below the source to which the copy is limited, if it is.
+    list: Option<Arc<NameList>>,
     options: Options,
     /// How the last attempt sent, and over which path.
     chosen: RefCell<Option<(Chosen, Between)>>,
@@ -238,6 +244,7 @@ impl Copy<'_> {
         client::run(&mut Order {
             endpoint: &self.endpoint.borrow(),
             way: self.way.clone(),
+            list: self.list.clone(),
             options: self.options,
             choose: &choose,
             chosen: &tell,

@@ -71,7 +71,12 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
     let task = if push {
         message::Task::Push(target)
     } else {
-        message::Task::Pull(message::Sources { paths: vec![path], filter: message::Filter::default(), patterns: true })
+        message::Task::Pull(message::Sources {
+            paths: vec![path],
+            filter: message::Filter::default(),
+            patterns: true,
+            listed: false,
+        })
     };
     [frame(&Message::Secret(vec![])), frame(&Message::Setup(Box::new(Setup { task, options, probably: None })))]
         .concat()

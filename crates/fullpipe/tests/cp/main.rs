@@ -12,6 +12,7 @@ mod deploy;
 mod disks;
 mod far_input;
 mod faults;
+mod files_from;
 mod filters;
 #[path = "../common/firewall.rs"]
 mod firewall;

@@ -55,7 +55,7 @@ pub struct Args {
     pub preserve: bool,
     /// Delete files and folders at the destination, in the folders that are copied, that the source does not have; only once
     /// everything has arrived. What --exclude excludes stays
-    #[arg(long, requires = "recursive", help_heading = FILES)]
+    #[arg(long, requires = "recursive", conflicts_with = "files-from", help_heading = FILES)]
     pub delete: bool,
     /// Delete at most N files and folders
     #[arg(long, value_name = "N", requires = "delete", help_heading = FILES)]

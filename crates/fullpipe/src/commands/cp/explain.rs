@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use fullpipe_transfer::client::{self, Between, Way, look};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::source::name_list::NameList;
 use serde_json::json;
 
 use super::args::Args;
@@ -66,12 +68,12 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
 }
 
 /// Prints what would be copied, how, and how long it would take. Nothing is copied. With the choice of what carries the data
-/// comes what is to be said of it.
+/// comes what is to be said of it; with the direction, the list of names to which the copy is limited.
 pub fn dry_run(
     args: &Args,
     endpoint: &mut Endpoint,
     (mut choice, note): (Choice, Option<String>),
-    way: &Way,
+    way: (&Way, Option<&Arc<NameList>>),
     options: Options,
 ) -> Result {
     let say = |note: String| {

@@ -73,7 +73,7 @@ fn check(args: &Args, output: bool) -> Result {
         ("-p", args.preserve),
         ("--chmod", args.chmod.is_some()),
         ("--chown", args.chown.is_some()),
-        ("--exclude and the like", !args.filters.is_empty()),
+        ("--exclude, --files-from and the like", !args.filters.is_empty()),
         ("--xattrs", args.xattrs),
         ("--acls", args.acls),
         ("--fsync", output && args.fsync),
