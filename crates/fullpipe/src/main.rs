@@ -121,7 +121,7 @@ fn main() -> ExitCode {
 
 /// Adds to a command line of `cp` what the configuration files set for its host.
 fn configured(args: Box<cp::Args>) -> failure::Result<Box<cp::Args>> {
-    let Some(host) = args.host() else { return Ok(args) };
+    let Some(host) = args.host().filter(|_| !args.no_config) else { return Ok(args) };
     let json = args.json;
     let words: Vec<OsString> = std::env::args_os().collect();
     let words = config::configured(&Cli::command(), &words, &host).inspect_err(|failure| {

@@ -117,6 +117,10 @@ pub struct Args {
     #[arg(long, default_value = "60s", value_name = "TIME", help_heading = HEADING)]
     pub stall: Time,
 
+    /// Read no configuration file
+    #[arg(long, help_heading = HEADING)]
+    pub no_config: bool,
+
     /// Connect to HOST:PATH with this command and its options
     #[arg(long, default_value = SSH, value_name = "COMMAND", help_heading = OVER_SSH)]
     pub ssh: String,
