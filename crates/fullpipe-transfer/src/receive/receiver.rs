@@ -348,14 +348,17 @@ impl Receiver {
 
     /// Counts what could not be set of an entry that was copied. `name` is the sender's.
     pub(super) fn not_kept(&self, name: &Name, unset: &Unset) {
-        let Unset { owner, attributes, access_lists, refused, .. } = unset;
-        if owner.is_none() && !attributes && !access_lists && refused.is_empty() {
+        let Unset { owner, special, attributes, access_lists, refused, .. } = unset;
+        if owner.is_none() && !special && !attributes && !access_lists && refused.is_empty() {
             return;
         }
         let mut summary = lock(&self.summary);
         let not_kept = &mut summary.not_kept;
         if let Some(e) = owner {
             not_kept.owner.add(name.bytes(), why(e));
+        }
+        if *special {
+            not_kept.special.add(name.bytes(), "only root, or the owner of both if in the group, may set them");
         }
         if *attributes {
             not_kept.attributes.add(name.bytes(), "the destination's file system has none");
