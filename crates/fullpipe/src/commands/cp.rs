@@ -115,7 +115,23 @@ fn copy(args: Args) -> Result {
         watch.say(&advice);
     }
     let recorded = copy.record(&watch, &finished, took);
-    report::report(&args, &finished, (watch.earlier(), watch.spared()), took).and(recorded)
+    report::report(&args, &finished, (watch.earlier(), watch.spared(), watch.bottleneck()), took, recorded)
+}
+
+/// The command line as it was typed. The command of `--ssh` is left out, since a password may stand in it.
+fn command_line(words: impl Iterator<Item = OsString>) -> String {
+    let mut is_secret = false;
+    let mut shown = Vec::new();
+    for word in words {
+        let word = printable(word.as_bytes());
+        let begins = word.starts_with("--ssh=");
+        shown.push(match std::mem::replace(&mut is_secret, word == "--ssh") {
+            true => "...".to_owned(),
+            false if begins => "--ssh=...".to_owned(),
+            false => word,
+        });
+    }
+    shown.join(" ")
 }
 
 /// Turns the flags into the options of the protocol.

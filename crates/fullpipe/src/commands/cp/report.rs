@@ -23,32 +23,22 @@ pub fn print_failed(error: &str, code: u8) {
     outln!("{}", json!({"kind": "failed", "error": error, "exit_code": code}));
 }
 
-/// Prints how the copy went. `earlier` are bytes sent by attempts before the last one, `spared` bytes that the last one
-/// did not have to send.
+/// Prints how the copy went, which took this long, and how its record was written. `earlier` are bytes sent by attempts before
+/// the last one, `spared` bytes that the last one did not have to send, and `bottleneck` is what limited it.
 ///
 /// # Errors
-/// Something was not copied.
-pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took: Duration) -> Result {
+/// Something was not copied, or the record was not written.
+pub fn report(
+    args: &Args,
+    finished: &Finished,
+    (earlier, spared, bottleneck): (u64, u64, Option<&str>),
+    took: Duration,
+    recorded: Result,
+) -> Result {
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
     let left = finished.skipped.clone().with(&summary.skipped);
     let seconds = took.as_secs_f64();
-    let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
-    if args.json {
-        outln!(
-            "{}",
-            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "newer": summary.newer, "bytes": bytes,
-                   "spared_bytes": spared, "encrypted": finished.encrypted, "seconds": seconds, "rate_bps": rate,
-                   "transport": finished.transport, "rtt_s": finished.rtt_s,
-                   "retransmits": finished.losses.map(|l| l.all.again),
-                   "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
-                   "verified": args.verify.then(|| format::verified(&summary.verified)),
-                   "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
-                   "not_kept": format::not_kept(&summary.not_kept),
-                   "deleted": summary.deleted.as_ref().map(|deleted| deleted.entries),
-                   "left": format::left(&left), "left_total": left.total})
-        );
-    }
     let line = summed_up(args, finished, (earlier, spared), seconds);
     tell(!args.json && !args.quiet, format_args!("{line}"));
     if !args.json && !args.quiet {
@@ -85,7 +75,28 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     let stays = args.delete.then(|| not_deleted(summary.deleted.as_ref())).flatten();
     let more = lacking > 0 || stays.is_some();
     what.extend(stays);
-    self::left(&left, &what.join(", and "), more).map_err(Failure::said)
+    let result = self::left(&left, &what.join(", and "), more).and(recorded);
+    if args.json {
+        let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
+        outln!(
+            "{}",
+            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "newer": summary.newer, "bytes": bytes,
+                   "spared_bytes": spared, "encrypted": finished.encrypted, "seconds": seconds, "rate_bps": rate,
+                   "transport": finished.transport, "rtt_s": finished.rtt_s,
+                   "retransmits": finished.losses.map(|l| l.all.again),
+                   "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
+                   "verified": args.verify.then(|| format::verified(&summary.verified)),
+                   "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
+                   "not_kept": format::not_kept(&summary.not_kept),
+                   "deleted": summary.deleted.as_ref().map(|deleted| deleted.entries),
+                   "not_deleted": summary.deleted.as_ref().map(|deleted| format::left(&deleted.failed)),
+                   "left": format::left(&left), "left_total": left.total,
+                   "bottleneck": bottleneck,
+                   "error": result.as_ref().err().map(ToString::to_string),
+                   "exit_code": result.as_ref().err().map_or(0, Failure::code)})
+        );
+    }
+    result.map_err(Failure::said)
 }
 
 /// Names what should have been deleted and was not, and counts it for the error; `None` if all of it was deleted. `deleted` is
