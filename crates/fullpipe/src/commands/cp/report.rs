@@ -15,6 +15,10 @@ use crate::failure::{Failure, Result};
 use crate::format;
 use crate::output::{errln, outln, tell};
 
+/// Bytes from which on a copy has a rate, however short it was.
+const MIN_RATE_BYTES: u64 = 1_000_000;
+/// Time from which on a copy has a rate, however little it moved, seconds.
+const MIN_RATE_S: f64 = 1.0;
 /// Most lines about files that were not copied.
 const SHOWN: usize = 20;
 
@@ -132,8 +136,11 @@ fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), se
         Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
         _ => String::new(),
     };
-    // No bytes have no rate.
-    let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
+    let moved = match has_rate(bytes, seconds) {
+        true => format!(" ({}{encryption})", format::rate(rate)),
+        false if bytes > 0 && !finished.encrypted => " (not encrypted)".to_owned(),
+        false => String::new(),
+    };
     let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
     format!(
         "{}{skipped}{deleted}, {} in {}{moved}{verified}",
@@ -141,6 +148,12 @@ fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), se
         format::bytes(bytes as f64),
         format::seconds(seconds),
     )
+}
+
+/// Whether the rate of a copy says something of the path. That of a few bytes in less than a second says only how long the
+/// command took to start.
+fn has_rate(bytes: u64, seconds: f64) -> bool {
+    bytes >= MIN_RATE_BYTES || bytes > 0 && seconds >= MIN_RATE_S
 }
 
 /// Files at the destination that the receiver did not trust, as it describes them.
@@ -165,4 +178,14 @@ pub fn left(left: &Skipped, what: &str, more: bool) -> Result {
         _ => "; remove the cause and run the same command again, it copies only the rest",
     };
     Err(Failure::new(ExitClass::Failed, format!("{what}{more}{again}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tiny_copy_has_no_rate() {
+        assert!(!has_rate(0, 5.0) && !has_rate(6, 0.02) && has_rate(6, 2.0) && has_rate(5_000_000, 0.02));
+    }
 }
