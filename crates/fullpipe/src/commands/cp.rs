@@ -17,7 +17,9 @@ mod via;
 mod windows;
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +29,7 @@ use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
+use fullpipe_transfer::protocol::name::printable;
 use fullpipe_transfer::source::name_list::NameList;
 use rand::RngExt;
 
@@ -96,6 +99,7 @@ fn copy(args: Args) -> Result {
     if let Some(path) = &args.log_file {
         let file = std::fs::File::options().append(true).create(true).open(path);
         output::log_to(file.map_err(|e| TransferError::of_file(format!("--log-file {}", path.display()), &e))?);
+        output::log(format_args!("fullpipe {}: {}", env!("CARGO_PKG_VERSION"), command_line(std::env::args_os())));
     }
     let began = Instant::now();
     let copy =
@@ -286,5 +290,17 @@ impl Copy<'_> {
             return Ok(());
         }
         record::write(self.args, to, &self.endpoint.borrow(), self.way, finished, took, &watch.noted())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_of_ssh_is_not_logged() {
+        let shown = |words: &str| command_line(words.split(' ').map(OsString::from));
+        assert_eq!(shown("cp -r --ssh secret a b:"), "cp -r --ssh ... a b:");
+        assert_eq!(shown("cp --ssh=secret a b:"), "cp --ssh=... a b:");
     }
 }

@@ -312,12 +312,16 @@ fn what_the_log_says() {
         cp.arg("--log-file").arg(&log).ok();
         let text = fs::read_to_string(&log).unwrap();
         let lines: Vec<&str> = text.lines().map(|line| line.split_once("Z ").unwrap().1).collect();
-        assert_eq!(lines[..2], ["copied: $'a\\nb'", "deleted: stale"], "{text}");
-        assert!(lines.len() == 3 && lines[2].starts_with("1 file, 1 deleted, 1 B in "), "{text}");
+        let first = lines[0].strip_prefix(concat!("fullpipe ", env!("CARGO_PKG_VERSION"), ": ")).unwrap();
+        assert!(first.contains(" cp --ssh ... ") && first.contains(" -rq --delete "), "{text}");
+        assert_eq!(lines[1..3], ["copied: $'a\\nb'", "deleted: stale"], "{text}");
+        // A copy that is so small has no rate.
+        assert!(lines.len() == 4 && lines[3].starts_with("1 file, 1 deleted, 1 B in "), "{text}");
+        assert!(!lines[3].contains("b/s"), "{text}");
         let mut failed = host.copy(push, "-q", "missing", "to/");
         failed.arg("--log-file").arg(&log).run();
         let text = fs::read_to_string(&log).unwrap();
-        assert!(text.lines().count() == 4 && text.contains("Z error: "), "{text}");
+        assert!(text.lines().count() == 6 && text.contains("Z error: "), "{text}");
     });
 }
 
