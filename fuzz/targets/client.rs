@@ -38,6 +38,7 @@ fn run(script: Script) {
         xattrs: bit(0),
         acls: false,
         hard_links: bit(7),
+        remove_sources: false,
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 20,

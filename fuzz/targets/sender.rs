@@ -48,6 +48,7 @@ fn run(script: Script) {
         xattrs: bit(2),
         acls: false,
         hard_links: bit(8),
+        remove_sources: false,
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 18,

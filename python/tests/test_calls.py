@@ -246,6 +246,17 @@ def test_what_is_there_is_skipped_and_what_is_not_at_the_source_deleted(server: 
     assert not (server.root / "results" / "old").exists()
 
 
+def test_a_list_of_names_and_removed_sources(server: Server, tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "list").write_bytes(b"raw/b.tmp\0")
+    options = CopyOptions(files_from=tmp_path / "list", from0=True, remove_source_files=True)
+    planned = fullpipe.copy(tree, server.url, dry_run=True, token_file=server.token, **options)
+    assert (planned.files, planned.removed_sources) == (1, 1)
+    result = fullpipe.copy(tree, server.url, token_file=server.token, **options)
+    assert (result.files, result.removed_sources, result.not_removed) == (1, 1, ())
+    assert (server.root / "raw" / "b.tmp").exists() and not (tree / "raw" / "b.tmp").exists()
+    assert (tree / "a.h5").exists()
+
+
 def test_a_dry_run_copies_nothing(server: Server, tree: Path) -> None:
     result = fullpipe.copy(tree, server.url, recursive=True, token_file=server.token, dry_run=True)
     assert isinstance(result, DryRun)

@@ -25,7 +25,7 @@ use crate::error::{TransferError, system, why};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
-use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::message::{Connect, Message, Options, Removed, Setup, Sources, Summary, Target, Task, Terms};
 use crate::protocol::name::printable;
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
@@ -130,6 +130,8 @@ pub struct Finished {
     pub summary: Summary,
     /// What the sender skipped.
     pub skipped: Skipped,
+    /// What the sender has removed of its sources, if it was to, and if this end knows.
+    pub removed: Option<Removed>,
     /// The transport that was used.
     pub transport: Transport,
     /// The law by which SOBAS set window and pacing.
@@ -246,7 +248,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     if lingers {
         session.linger();
     }
-    let Outcome { summary, skipped, losses, samples, peer_samples } =
+    let Outcome { summary, skipped, removed, losses, samples, peer_samples } =
         transfer::run(&session, input, met, counters.clone(), &mut tick)?;
     if lingers {
         session.hang_up(MAX_HANG_UP);
@@ -259,7 +261,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         TraceOfBoth { zero_ns, sender, receiver }
     });
     let encrypted = order.options.encrypt;
-    Ok(Finished { summary, skipped, transport, sizing, encrypted, rtt_s, trace, losses })
+    Ok(Finished { summary, skipped, removed, transport, sizing, encrypted, rtt_s, trace, losses })
 }
 
 /// Source trees, limited to a list of names if there is one.

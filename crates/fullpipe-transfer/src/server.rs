@@ -364,6 +364,10 @@ fn check_rights(grant: &Grant, setup: &Setup) -> Result<(), TransferError> {
         Task::Look(sources) if sources.paths.is_empty() => {
             (grant.rights.may_write(), "may copy from this server, not to it")
         }
+        Task::Pull(_) | Task::Look(_) if setup.options.remove_sources && grant.rights.may_read() => (
+            grant.rights.may_write(),
+            "may copy from this server, not remove files there; leave out --remove-source-files",
+        ),
         Task::Pull(_) | Task::Look(_) => {
             (grant.rights.may_read(), "may copy to this server, neither from it nor look at what is there")
         }

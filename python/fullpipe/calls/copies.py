@@ -117,6 +117,10 @@ class CopyResult:
     """What `verify` read back; None without it."""
     deleted: int | None
     """With `delete`, how many files and folders were deleted; None if something was not copied."""
+    removed_sources: int | None
+    """With `remove_source_files`, how many files and links were removed at the source; None without."""
+    not_removed: tuple[NotCopied, ...] | None
+    """Those that were copied and could not be removed, or have changed since; only the first of many."""
     not_deleted: tuple[NotCopied, ...] | None
     """With `delete`, what could not be deleted; only the first of many."""
     left: tuple[NotCopied, ...]
@@ -156,6 +160,8 @@ class DryRun:
     """Why it would be sent in this way."""
     deleted: int | None
     """With `delete`, how many files and folders would be deleted; None without."""
+    removed_sources: int | None
+    """With `remove_source_files`, how many files would be removed at the source; None without."""
     left: tuple[NotCopied, ...]
     """What would not be copied; only the first of many."""
     left_total: int
@@ -177,6 +183,7 @@ class CopyOptions(TypedDict, total=False):
     preserve: Switch
     delete: Switch
     max_delete: Integer
+    remove_source_files: Switch
     dereference: Switch
     chmod: Text
     chown: Text

@@ -226,6 +226,11 @@ pub enum Message {
     },
     /// Client, before [`Message::Connect`] or [`Message::Count`]: a part of the list to which [`Sources::listed`] limits a copy.
     Names(Vec<u8>),
+    /// Receiver, with [`Options::remove_sources`]: files and links that are complete and on disk, each with the number of the
+    /// version that was copied ([`FileItem::key`], [`link_key`](crate::protocol::file::link_key)).
+    Complete(Vec<(Name, u64)>),
+    /// Sender, with [`Options::remove_sources`], before its last message: what it has removed.
+    Removed(Removed),
 }
 
 /// A client's request for a transfer.
@@ -360,6 +365,8 @@ pub struct Options {
     pub acls: bool,
     /// Keep hard links among the files of the copy.
     pub hard_links: bool,
+    /// Remove each file and link of the sources once the receiver has it, complete and on disk.
+    pub remove_sources: bool,
     /// Encrypt the streams.
     pub encrypt: bool,
     /// When to bypass the page cache.
@@ -471,6 +478,15 @@ pub struct Deleted {
     /// Number of those that stayed because of [`Deletion::most`].
     pub over_limit: u64,
     /// Those that could not be deleted.
+    pub failed: Skipped,
+}
+
+/// What a sender has removed of its sources ([`Options::remove_sources`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Removed {
+    /// Number of files and links.
+    pub files: u64,
+    /// Those that the receiver has, but that could not be removed or have changed since.
     pub failed: Skipped,
 }
 

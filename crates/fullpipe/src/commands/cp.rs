@@ -150,12 +150,14 @@ fn options(args: &Args) -> Result<Options> {
     Ok(Options {
         recursive: args.recursive,
         dereference: args.dereference,
-        fsync: args.fsync,
+        // What the receiver has may be the only copy.
+        fsync: args.fsync || args.remove_source_files,
         special: args.preserve,
         verify: args.verify,
         xattrs: args.xattrs,
         acls: args.acls,
         hard_links: args.hard_links,
+        remove_sources: args.remove_source_files,
         encrypt: !args.no_encrypt,
         direct: args.direct,
         block,

@@ -49,6 +49,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         xattrs: false,
         acls: false,
         hard_links: false,
+        remove_sources: false,
         encrypt: false,
         direct,
         block: 4 << 20,

@@ -21,6 +21,7 @@ mod large;
 mod names;
 mod patterns;
 mod reach;
+mod remove_sources;
 mod rights;
 mod sobas;
 mod standard;

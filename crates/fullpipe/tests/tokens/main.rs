@@ -169,8 +169,17 @@ fn rights_are_kept() {
         refused(stage.run(&cp, &writes), "leave out --delete");
         refused(stage.run(&cp, &reads), "is read-only");
     }
+    for dry in ["-q", "--dry-run"] {
+        let cp = ["cp", "--remove-source-files", dry, &stage.url("/a/a"), "got"];
+        refused(stage.run(&cp, &reads), "leave out --remove-source-files");
+        refused(stage.run(&cp, &writes), "is write-only");
+    }
     assert!(stage.at("root/a/a").exists());
     assert!(!stage.at("got").exists());
+    let both = stage.new_token(&[]);
+    fine(stage.run(&["cp", "-q", "--remove-source-files", &stage.url("/b/b"), "got"], &both));
+    assert!(stage.at("got").exists() && !stage.at("root/b/b").exists());
+    fs::remove_file(stage.at("got")).unwrap();
     fine(stage.measure(&reads));
     fine(stage.measure(&writes));
     let (code, text) = error(&stage.token(&["new", "--read-only", "--write-only"]));

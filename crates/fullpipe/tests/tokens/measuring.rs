@@ -206,6 +206,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         xattrs: false,
         acls: false,
         hard_links: false,
+        remove_sources: false,
         encrypt: false,
         direct: message::Direct::Off,
         block: 1 << 20,

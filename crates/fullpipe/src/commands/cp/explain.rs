@@ -109,6 +109,7 @@ pub fn dry_run(
                    "expected_over": chosen.expected_bps.map(|_| chosen.over),
                    "expected_s": expected_seconds(&chosen, &between, options, count.bytes),
                    "deleted": deleted.as_ref().map(|deleted| deleted.entries),
+                   "removed_sources": args.remove_source_files.then_some(count.files),
                    "why": chosen.why, "left": format::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
@@ -116,6 +117,9 @@ pub fn dry_run(
             if options.update || options.checksum { ", or less: files there already are not looked up" } else { "" };
         let bytes = format::bytes(count.bytes as f64);
         outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
+        if args.remove_source_files {
+            outln!("removes     these files at the source, once the destination has them");
+        }
         match &deleted {
             Some(deleted) => {
                 outln!("deletes     {}", format::count(deleted.entries, "file or folder", "files and folders"));

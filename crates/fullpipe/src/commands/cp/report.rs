@@ -5,7 +5,7 @@ use std::time::Duration;
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::client::Finished;
-use fullpipe_transfer::protocol::message::Deleted;
+use fullpipe_transfer::protocol::message::{Deleted, Removed};
 use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
@@ -77,8 +77,9 @@ pub fn report(
         what.push(format!("{files} copied without all of the attributes that were asked for"));
     }
     let stays = args.delete.then(|| not_deleted(summary.deleted.as_ref())).flatten();
-    let more = lacking > 0 || stays.is_some();
-    what.extend(stays);
+    let sources_stay = args.remove_source_files.then(|| not_removed(finished.removed.as_ref())).flatten();
+    let more = lacking > 0 || stays.is_some() || sources_stay.is_some();
+    what.extend(stays.into_iter().chain(sources_stay));
     let result = self::left(&left, &what.join(", and "), more).and(recorded);
     if args.json {
         let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
@@ -94,6 +95,8 @@ pub fn report(
                    "not_kept": format::not_kept(&summary.not_kept),
                    "deleted": summary.deleted.as_ref().map(|deleted| deleted.entries),
                    "not_deleted": summary.deleted.as_ref().map(|deleted| format::left(&deleted.failed)),
+                   "removed_sources": finished.removed.as_ref().map(|removed| removed.files),
+                   "not_removed": finished.removed.as_ref().map(|removed| format::left(&removed.failed)),
                    "left": format::left(&left), "left_total": left.total,
                    "bottleneck": bottleneck,
                    "error": result.as_ref().err().map(ToString::to_string),
@@ -117,6 +120,19 @@ pub fn not_deleted(deleted: Option<&Deleted>) -> Option<String> {
     (total > 0).then(|| format::count(total, "file or folder was", "files or folders were") + " not deleted")
 }
 
+/// Names sources that should have been removed and were not, and counts them for the error; `None` if all were. `removed` is `None`
+/// if the far end has not said what it has removed.
+fn not_removed(removed: Option<&Removed>) -> Option<String> {
+    let Some(Removed { failed, .. }) = removed else {
+        return Some("the far end has not said which sources it has removed".to_owned());
+    };
+    for one in failed.named.iter().take(SHOWN) {
+        errln!("not removed: {one}");
+    }
+    let total = failed.total;
+    (total > 0).then(|| format::count(total, "source file was", "source files were") + " copied and not removed")
+}
+
 /// The last line for people: how many files, bytes and seconds.
 fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), seconds: f64) -> String {
     let summary = &finished.summary;
@@ -136,6 +152,10 @@ fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), se
         Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
         _ => String::new(),
     };
+    let removed = match &finished.removed {
+        Some(removed) if removed.files > 0 => format!(", {} removed at the source", format::thousands(removed.files)),
+        _ => String::new(),
+    };
     let moved = match has_rate(bytes, seconds) {
         true => format!(" ({}{encryption})", format::rate(rate)),
         false if bytes > 0 && !finished.encrypted => " (not encrypted)".to_owned(),
@@ -143,7 +163,7 @@ fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), se
     };
     let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
     format!(
-        "{}{skipped}{deleted}, {} in {}{moved}{verified}",
+        "{}{skipped}{deleted}{removed}, {} in {}{moved}{verified}",
         format::count(summary.files, "file", "files"),
         format::bytes(bytes as f64),
         format::seconds(seconds),
