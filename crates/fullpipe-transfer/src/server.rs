@@ -22,6 +22,7 @@ use crate::error::{self, TransferError, system};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
 use crate::protocol::message::{Connect, Message, Options, Setup, Summary, Target, Task};
+use crate::protocol::name::Name;
 use crate::receive::delete::{self, DryRun};
 use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
@@ -299,6 +300,9 @@ fn prepare(
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
 }
 
+/// Bytes of names after which they are told to a client that asks for them.
+const MAX_NAMES_BYTES: usize = 64 << 10;
+
 /// Answers a client that only asks questions, until it closes the connection. With the sources comes the list to which they are
 /// limited, if they are, which the client sends first.
 fn looked_at(
@@ -318,9 +322,24 @@ fn looked_at(
                 })?;
                 session.send(&Message::Listed(unreadable))?;
             }
-            Ok(Message::Count) => {
+            Ok(Message::Count { names }) => {
                 SourceTree::limit(&mut sources, list.take().map(Arc::new));
-                let count = walk::count(&sources, WalkOptions::from(&options), &mut |count| totals(count, false))?;
+                let mut part = Vec::new();
+                let mut each = |name: &Name| {
+                    if names {
+                        part.extend_from_slice(name.bytes());
+                        part.push(0);
+                    }
+                    if part.len() < MAX_NAMES_BYTES {
+                        return Ok(());
+                    }
+                    session.send(&Message::Names(std::mem::take(&mut part)))
+                };
+                let sight = WalkOptions::from(&options);
+                let count = walk::count(&sources, sight, &mut each, &mut |count| totals(count, false))?;
+                if !part.is_empty() {
+                    session.send(&Message::Names(part))?;
+                }
                 totals(&count, true)?;
                 session.send(&Message::AllSent(count.skipped))?;
             }

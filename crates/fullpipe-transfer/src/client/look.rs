@@ -31,8 +31,9 @@ pub struct Looked {
     pub deleted: Option<Deleted>,
 }
 
-/// Asks the server about the path and counts the sources, limited to a list of names if there is one, and copies nothing. Calls `gone` with the names of what would be
-/// deleted.
+/// Asks the server about the path and counts the sources, limited to a list of names if there is one, and copies nothing. Calls
+/// `each` with the names of all files and links that would be copied, if `names` asks for them, and `gone` with those of what would
+/// be deleted.
 ///
 /// # Errors
 /// The server cannot be reached or refuses, or a source does not exist.
@@ -40,6 +41,7 @@ pub fn look(
     endpoint: &Endpoint,
     options: Options,
     (way, list): (&Way, Option<&Arc<NameList>>),
+    (names, each): (bool, &mut dyn FnMut(Name)),
     gone: &mut (dyn FnMut(Name) + Send),
 ) -> Result<Looked, TransferError> {
     let (here, task) = match way {
@@ -68,7 +70,8 @@ pub fn look(
             if let Some(list) = list.filter(|_| here.is_none()) {
                 tell_list(&session, &mut line, list)?;
             }
-            let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
+            let count =
+                if here.is_none() { Some(counted(&session, &mut *line.input, (names, &mut *each))?) } else { None };
             let deleted = match (dry_run.take(), &here) {
                 (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,
                 (None, Some(places)) if matches!(task, Task::Compare(_)) => {
@@ -83,7 +86,15 @@ pub fn look(
     })?;
     // Local sources are counted after the connection is closed, so that the server does not wait.
     let count = match (count, here) {
-        (None, Some(places)) => walk::count(&places, sight, &mut |_| Ok(()))?,
+        (None, Some(places)) => {
+            let mut each = |name: &Name| {
+                if names {
+                    each(name.clone());
+                }
+                Ok(())
+            };
+            walk::count(&places, sight, &mut each, &mut |_| Ok(()))?
+        }
         (count, _) => count.unwrap_or_default(),
     };
     let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
@@ -137,13 +148,21 @@ fn deleted_there(
     })
 }
 
-/// Asks the server how much there is to send.
-fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, TransferError> {
-    session.send(&Message::Count)?;
+/// Asks the server how much there is to send, and for its names if `names` says so.
+fn counted(
+    session: &Session,
+    input: &mut (dyn Read + Send),
+    (names, each): (bool, &mut dyn FnMut(Name)),
+) -> Result<Count, TransferError> {
+    session.send(&Message::Count { names })?;
     let mut count = Count::default();
     loop {
         match hear(session, input)? {
             Message::Totals { bytes, files, .. } => (count.bytes, count.files) = (bytes, files),
+            Message::Names(part) if names => {
+                let named = part.split(|byte| *byte == 0).filter_map(|name| Name::try_from(name.to_vec()).ok());
+                named.for_each(&mut *each);
+            }
             Message::AllSent(skipped) => return Ok(Count { skipped, ..count }),
             other => return Err(session.unexpected(&other)),
         }

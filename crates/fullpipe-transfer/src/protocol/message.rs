@@ -182,7 +182,10 @@ pub enum Message {
     },
     /// Client: asks how much there is to send. The far end answers with totals once a second, and at the end with the
     /// entries that it cannot read.
-    Count,
+    Count {
+        /// Whether it also tells the names of all files and links ([`Message::Names`]).
+        names: bool,
+    },
     /// Receiver: the maximum sending rate of all streams together.
     Pace {
         /// The rate in bit/s of payload. `None` means no limit.
@@ -224,7 +227,8 @@ pub enum Message {
         /// The file's number.
         id: u64,
     },
-    /// Client, before [`Message::Connect`] or [`Message::Count`]: a part of the list to which [`Sources::listed`] limits a copy.
+    /// Names, each with a zero byte behind it. Client, before [`Message::Connect`] or [`Message::Count`]: a part of the list to
+    /// which [`Sources::listed`] limits a copy. Far end: files and links that it has counted.
     Names(Vec<u8>),
     /// Receiver, with [`Options::remove_sources`]: files and links that are complete and on disk, each with the number of the
     /// version that was copied ([`FileItem::key`], [`link_key`](crate::protocol::file::link_key)).

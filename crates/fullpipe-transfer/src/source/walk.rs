@@ -440,13 +440,15 @@ pub struct Count {
     pub skipped: Skipped,
 }
 
-/// Counts the files in source trees. It calls `tick` with the totals so far about once a second.
+/// Counts the files in source trees. It calls `each` with the name of every file and link, and `tick` with the totals so far
+/// about once a second.
 ///
 /// # Errors
-/// Those of `tick`.
+/// Those of `each` and `tick`.
 pub fn count(
     places: &[SourceTree],
     sight: WalkOptions,
+    each: &mut dyn FnMut(&Name) -> Result<(), TransferError>,
     tick: &mut dyn FnMut(&Count) -> Result<(), TransferError>,
 ) -> Result<Count, TransferError> {
     let mut count = Count::default();
@@ -461,9 +463,11 @@ pub fn count(
                     if !matches!(links.find(inode, &item.name), Known::Under(_)) {
                         count.bytes = count.bytes.saturating_add(item.size);
                     }
+                    each(&item.name)?;
                 }
+                Found::Link { name, .. } => each(&name)?,
                 Found::Skipped(entry) => count.skipped.add(entry),
-                Found::Folder { .. } | Found::Link { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
+                Found::Folder { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
             }
             if told.elapsed() >= REPORT_INTERVAL {
                 told = Instant::now();

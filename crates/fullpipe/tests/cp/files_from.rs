@@ -90,6 +90,11 @@ fn names_that_are_missing_are_told_and_the_rest_is_copied() {
         let last = done.json().pop().unwrap();
         assert_eq!((done.code(), &last["files"], &last["left_total"]), (1, &2.into(), &1.into()), "{last}");
         assert!(!host.file("dry").exists());
+        // With -v, it names them.
+        let done = copy(&host, push, "--dry-run -v", "a\nsub/d\nnone\n", "dry");
+        let lines: Vec<&str> = done.out.lines().collect();
+        assert_eq!(lines[..2], ["a", "sub/d"], "{}", done.out);
+        assert!(lines[2].starts_with("would copy  2 files"), "{}", done.out);
     });
 }
 

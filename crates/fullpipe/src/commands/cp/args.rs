@@ -186,8 +186,9 @@ pub struct Args {
     /// Sample TCP_INFO, or UDT's statistics, this often for the record, at least 10ms apart
     #[arg(long, default_value = "100ms", value_name = "TIME", help_heading = OUTPUT)]
     pub sample: Time,
-    /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished
-    #[arg(long, short, conflicts_with_all = ["quiet", "dry_run"], help_heading = OUTPUT)]
+    /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished; with --dry-run, of
+    /// each that was found at the source
+    #[arg(long, short, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub verbose: bool,
     /// Add a line to FILE, with the time, for each file that is copied or deleted and for all that is told
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]

@@ -91,14 +91,21 @@ pub fn dry_run(
             outln!("would delete  {name}");
         }
     };
-    let looked =
-        look::look(endpoint, options, way, &mut gone).or_else(|error| match choice.fall_back(&error, endpoint) {
-            Some(note) => {
-                say(note);
-                look::look(endpoint, options, way, &mut gone)
-            }
-            None => Err(error),
-        });
+    let mut each = |name: Name| {
+        if args.json {
+            outln!("{}", json!({"kind": "file", "name": name.to_string()}));
+        } else {
+            outln!("{name}");
+        }
+    };
+    let mut look = |endpoint: &Endpoint| look::look(endpoint, options, way, (args.verbose, &mut each), &mut gone);
+    let looked = look(endpoint).or_else(|error| match choice.fall_back(&error, endpoint) {
+        Some(note) => {
+            say(note);
+            look(endpoint)
+        }
+        None => Err(error),
+    });
     let look::Looked { between, count, deleted } = looked?;
     let chosen = args.how.choose(&between)?;
     if args.json {
