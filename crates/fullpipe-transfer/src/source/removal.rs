@@ -129,7 +129,7 @@ mod tests {
         SourceTree {
             root: Arc::new(Root::open(dir, Within::Anywhere).unwrap()),
             path: PathBuf::from("tree"),
-            top: top.map(|top| name(top)),
+            top: top.map(name),
             exclude: Arc::default(),
             list: None,
             error: None,

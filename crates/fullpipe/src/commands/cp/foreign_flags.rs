@@ -88,8 +88,8 @@ pub fn wrong(error: &clap::Error, words: &[String]) -> Option<String> {
         }
         // `-avh` asks rsync for sizes with units.
         ErrorKind::DisplayHelp if !words.iter().any(|word| word == "-h" || word == "--help") => {
-            let words = words.iter().filter(|word| word.starts_with('-') && !word.starts_with("--"));
-            let word = words.filter(|word| word.len() > 2 && word.ends_with('h')).next_back()?;
+            let is_cluster = |word: &&String| word.len() > 2 && word.starts_with('-') && !word.starts_with("--");
+            let word = words.iter().find(|word| is_cluster(word) && word.ends_with('h'))?;
             Some(format!("-h is help here: write {word} without h, as sizes always have units"))
         }
         _ => None,
