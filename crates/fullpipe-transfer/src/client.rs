@@ -25,7 +25,9 @@ use crate::error::{TransferError, system, why};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
-use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms, ThirdParty};
+use crate::protocol::message::{
+    Connect, Message, Options, Removed, Setup, Sources, Summary, Target, Task, Terms, ThirdParty,
+};
 use crate::protocol::name::printable;
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
@@ -34,6 +36,8 @@ use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::send::input::Input;
 use crate::sobas::setup::{self, SizingSetup};
+use crate::source::name_list::NameList;
+use crate::source::tree::SourceTree;
 use crate::telemetry::counters::Counters;
 use crate::transfer::{self, Negotiated, Outcome, Role};
 
@@ -43,6 +47,8 @@ pub struct Order<'a> {
     pub endpoint: &'a Endpoint,
     /// The direction, the sources and the target.
     pub way: Way,
+    /// The names below the source to which the copy is limited, where [`Sources::listed`] says that it is.
+    pub list: Option<Arc<NameList>>,
     /// How files are treated.
     pub options: Options,
     /// Chooses the transport. It may be called twice: with what the client expects, and with what the server allows.
@@ -127,6 +133,8 @@ pub struct Finished {
     pub summary: Summary,
     /// What the sender skipped.
     pub skipped: Skipped,
+    /// What the sender has removed of its sources, if it was to, and if this end knows.
+    pub removed: Option<Removed>,
     /// The transport that was used.
     pub transport: Transport,
     /// The law by which SOBAS set window and pacing.
@@ -198,7 +206,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let here = here(&order.way)?;
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => {
-            (Role::Send(Outgoing::Trees(resolve::places(&here, sources)?)), Task::Push(target.clone()))
+            let trees = limited(resolve::places(&here, sources)?, order.list.as_ref());
+            (Role::Send(Outgoing::Trees(trees)), Task::Push(target.clone()))
         }
         Way::PushInput(input, target) => (Role::Send(Outgoing::Input(input.clone())), Task::Push(target.clone())),
         Way::PullOutput(sources, output) => (Role::Print(output.clone()), Task::Pull(sources.clone())),
@@ -240,7 +249,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     if lingers {
         session.linger();
     }
-    let Outcome { summary, skipped, losses, samples, peer_samples } =
+    let Outcome { summary, skipped, removed, losses, samples, peer_samples } =
         transfer::run(&session, input, met, counters.clone(), &mut tick)?;
     if lingers {
         session.hang_up(MAX_HANG_UP);
@@ -253,7 +262,22 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         TraceOfBoth { zero_ns, sender, receiver }
     });
     let encrypted = order.options.encrypt;
-    Ok(Finished { summary, skipped, transport, sizing, encrypted, rtt_s, trace, losses })
+    Ok(Finished { summary, skipped, removed, transport, sizing, encrypted, rtt_s, trace, losses })
+}
+
+/// Source trees, limited to a list of names if there is one.
+fn limited(mut trees: Vec<SourceTree>, list: Option<&Arc<NameList>>) -> Vec<SourceTree> {
+    SourceTree::limit(&mut trees, list.cloned());
+    trees
+}
+
+/// Tells the server the list to which the copy from there is limited, and waits until it has the whole list.
+fn tell_list(session: &Session, line: &mut ControlChannel, list: &NameList) -> Result<(), TransferError> {
+    for part in list.parts() {
+        line.await_later();
+        session.send(&Message::Names(part.to_vec()))?;
+    }
+    round_trip(session, &mut *line.input).map(drop)
 }
 
 /// Calls `connect`, and stops whatever it waits for on an interruption, or if the server is silent for `stall`.
@@ -437,6 +461,9 @@ fn introduce(
     };
     let connect = choose(line, trip, &theirs)?;
     (order.chosen)();
+    if let Some(list) = order.list.as_ref().filter(|_| !sends) {
+        tell_list(session, line, list)?;
+    }
     session.send(&Message::Connect(Box::new(connect.clone())))?;
     let (data_port, knocked) = match early {
         Some(data_port) if probably.as_ref() == Some(&connect) => (data_port, knocked),

@@ -278,7 +278,16 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<SourceTree
             (folders.open(base.path.join(&base.folder), |_| base.root()).map_err(failed)?, rest)
         }
     };
-    Ok(SourceTree { root, path, top, exclude: Arc::default(), error: None, id: OnceLock::new(), overlaps: None })
+    Ok(SourceTree {
+        root,
+        path,
+        top,
+        exclude: Arc::default(),
+        list: None,
+        error: None,
+        id: OnceLock::new(),
+        overlaps: None,
+    })
 }
 
 /// Checks that a source exists. `shown` is its name as typed.

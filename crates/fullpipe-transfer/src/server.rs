@@ -24,12 +24,14 @@ use crate::error::{self, TransferError, system};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
 use crate::protocol::message::{Connect, Dial, Message, Options, Setup, Summary, Target, Task, ThirdParty};
+use crate::protocol::name::Name;
 use crate::receive::delete::{self, DryRun};
 use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::sobas::setup::{self, SizingSetup};
 use crate::sobas::udp::Udp;
 use crate::source::listing;
+use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
 use crate::telemetry::counters::Counters;
@@ -292,7 +294,7 @@ fn prepare(
     access.admit(&setup.task)?;
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
-    let role = match &setup.task {
+    let mut role = match &setup.task {
         Task::Push(target) => {
             let mut to = resolve::destination(&realm, target, &|| session.is_gone())?;
             if let Some(asked) = access.third_party().and_then(|third_party| third_party.asked.as_ref()) {
@@ -303,7 +305,8 @@ fn prepare(
         }
         Task::Look(paths) => {
             let sources = resolve::places(&realm, paths)?;
-            return looked_at(session, input, &sources, setup.options).map(|()| None);
+            let list = paths.listed.then(NameList::default);
+            return looked_at(session, input, (sources, list), setup.options).map(|()| None);
         }
         Task::Compare(target) => {
             let Some(deletion) = &target.delete else { return Err(TransferError::Usage("nothing to compare".into())) };
@@ -316,24 +319,29 @@ fn prepare(
         None => None,
     };
     let introduced = access.third_party().is_some();
+    let mut list = matches!(&setup.task, Task::Pull(paths) if paths.listed).then(NameList::default);
     let connect: Connect = loop {
-        match hear(session, input)? {
-            Message::Ping { n } => session.send(&Message::Pong { n })?,
-            Message::Listen(connect) if introduced => {
+        match (hear(session, input)?, &mut list) {
+            (Message::Ping { n }, _) => session.send(&Message::Pong { n })?,
+            (Message::Names(part), Some(list)) => list.add(&part)?,
+            (Message::Listen(connect), _) if introduced => {
                 early = Some((DataListener::open(session, &setup, &connect, options, &role)?, *connect));
             }
-            Message::Reach(reach) if introduced => {
+            (Message::Reach(reach), _) if introduced => {
                 let reached = third_party::reach(&reach, role.sends(), Duration::from_nanos(setup.options.stall_ns));
                 session.send(&Message::Reached(reached))?;
             }
-            Message::Dial(dial) if introduced => {
+            (Message::Dial(dial), _) if introduced => {
                 drop(early);
                 return dialled(session, &setup, *dial, options, role).map(Some);
             }
-            Message::Connect(connect) => break *connect,
-            other => return Err(session.unexpected(&other)),
+            (Message::Connect(connect), _) => break *connect,
+            (other, _) => return Err(session.unexpected(&other)),
         }
     };
+    if let Role::Send(Outgoing::Trees(trees)) = &mut role {
+        SourceTree::limit(trees, list.map(Arc::new));
+    }
     let data = match early {
         Some((data, probably)) if probably == connect => data,
         other => {
@@ -383,24 +391,46 @@ fn dialled(
 }
 
 /// Answers a client that only asks questions, until it closes the connection.
+/// Bytes of names after which they are told to a client that asks for them.
+const MAX_NAMES_BYTES: usize = 64 << 10;
+
+/// Answers a client that only asks questions, until it closes the connection. With the sources comes the list to which they are
+/// limited, if they are, which the client sends first.
 fn looked_at(
     session: &Session,
     input: &mut (dyn Read + Send),
-    sources: &[SourceTree],
+    (mut sources, mut list): (Vec<SourceTree>, Option<NameList>),
     options: Options,
 ) -> Result<(), TransferError> {
     let totals = |count: &Count, all| session.send(&Message::Totals { bytes: count.bytes, files: count.files, all });
     loop {
         match frame::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(Message::Names(part)) if list.is_some() => list.iter_mut().try_for_each(|list| list.add(&part))?,
             Ok(Message::List) => {
-                let unreadable = listing::list(sources, WalkOptions::from(&options), &mut |part| {
+                let unreadable = listing::list(&sources, WalkOptions::from(&options), &mut |part| {
                     session.send(&Message::Listing(part))
                 })?;
                 session.send(&Message::Listed(unreadable))?;
             }
-            Ok(Message::Count) => {
-                let count = walk::count(sources, WalkOptions::from(&options), &mut |count| totals(count, false))?;
+            Ok(Message::Count { names }) => {
+                SourceTree::limit(&mut sources, list.take().map(Arc::new));
+                let mut part = Vec::new();
+                let mut each = |name: &Name| {
+                    if names {
+                        part.extend_from_slice(name.bytes());
+                        part.push(0);
+                    }
+                    if part.len() < MAX_NAMES_BYTES {
+                        return Ok(());
+                    }
+                    session.send(&Message::Names(std::mem::take(&mut part)))
+                };
+                let sight = WalkOptions::from(&options);
+                let count = walk::count(&sources, sight, &mut each, &mut |count| totals(count, false))?;
+                if !part.is_empty() {
+                    session.send(&Message::Names(part))?;
+                }
                 totals(&count, true)?;
                 session.send(&Message::AllSent(count.skipped))?;
             }
@@ -444,6 +474,10 @@ fn check_rights(grant: &Grant, setup: &Setup) -> Result<(), TransferError> {
         Task::Look(sources) if sources.paths.is_empty() => {
             (grant.rights.may_write(), "may copy from this server, not to it")
         }
+        Task::Pull(_) | Task::Look(_) if setup.options.remove_sources && grant.rights.may_read() => (
+            grant.rights.may_write(),
+            "may copy from this server, not remove files there; leave out --remove-source-files",
+        ),
         Task::Pull(_) | Task::Look(_) => {
             (grant.rights.may_read(), "may copy to this server, neither from it nor look at what is there")
         }

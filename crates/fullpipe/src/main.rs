@@ -121,7 +121,7 @@ fn main() -> ExitCode {
 
 /// Adds to a command line of `cp` what the configuration files set for its host.
 fn configured(args: Box<cp::Args>) -> failure::Result<Box<cp::Args>> {
-    let Some(host) = args.host() else { return Ok(args) };
+    let Some(host) = args.host().filter(|_| !args.no_config) else { return Ok(args) };
     let source = args.source_host().map(|source| configured_for(&args, &source)).transpose()?.flatten();
     let mut configured = configured_for(&args, &host)?.unwrap_or(args);
     configured.source = source;
@@ -144,10 +144,16 @@ fn configured_for(args: &cp::Args, host: &str) -> failure::Result<Option<Box<cp:
 
 /// Reports a wrong command line, and ends. `cp --json` tells a program too.
 fn wrong(error: &clap::Error) -> ! {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let of_cp = words.first().is_some_and(|verb| verb == "cp") && words.iter().any(|word| word == "--json");
-    if of_cp && error.use_stderr() {
-        cp::print_failed(&failure::reason(error), ExitClass::Usage as u8);
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
+    let of_cp = words.first().is_some_and(|verb| verb == "cp");
+    let json = of_cp && words.iter().any(|word| word == "--json");
+    let flag = if of_cp { cp::wrong_flag(error, &words) } else { None };
+    if json && (flag.is_some() || error.use_stderr()) {
+        cp::print_failed(&flag.clone().unwrap_or_else(|| failure::reason(error)), ExitClass::Usage as u8);
+    }
+    if let Some(why) = flag {
+        output::errln!("error: {why}");
+        std::process::exit(ExitClass::Usage as i32);
     }
     error.exit()
 }

@@ -1,10 +1,11 @@
 //! A dry run: asks about the path and the sources, and copies nothing.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::{Between, NOT_HERE, Way, between, call, far_away, greet, hear, here, unless_stopped};
+use super::{Between, NOT_HERE, Way, between, call, far_away, greet, hear, here, limited, tell_list, unless_stopped};
 use crate::connection::dial;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::join;
@@ -17,6 +18,7 @@ use crate::protocol::skipped::Skipped;
 use crate::receive::delete::DryRun;
 use crate::resolve;
 use crate::source::listing;
+use crate::source::name_list::NameList;
 use crate::source::tree::WalkOptions;
 use crate::source::walk::{self, Count};
 
@@ -30,22 +32,26 @@ pub struct Looked {
     pub deleted: Option<Deleted>,
 }
 
-/// Asks the server about the path and counts the sources, and copies nothing. Calls `gone` with the names of what would be
-/// deleted.
+/// Asks the server about the path and counts the sources, limited to a list of names if there is one, and copies nothing. Calls
+/// `each` with the names of all files and links that would be copied, if `names` asks for them, and `gone` with those of what would
+/// be deleted.
 ///
 /// # Errors
 /// The server cannot be reached or refuses, or a source does not exist.
 pub fn look(
     endpoint: &Endpoint,
     options: Options,
-    way: &Way,
+    (way, list): (&Way, Option<&Arc<NameList>>),
+    (names, each): (bool, &mut dyn FnMut(Name)),
     gone: &mut (dyn FnMut(Name) + Send),
 ) -> Result<Looked, TransferError> {
     let (here, task) = match way {
         Way::Push(sources, target) if target.delete.is_some() => {
             (Some(resolve::places(&here(way)?, sources)?), Task::Compare(target.clone()))
         }
-        Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Task::Look(Sources::default())),
+        Way::Push(sources, _) => {
+            (Some(limited(resolve::places(&here(way)?, sources)?, list)), Task::Look(Sources::default()))
+        }
         Way::PushInput(..) => (Some(Vec::new()), Task::Look(Sources::default())),
         Way::Pull(sources, _) | Way::PullOutput(sources, _) => (None, Task::Look(sources.clone())),
         Way::ThirdParty(..) => return Err(TransferError::Usage(NOT_HERE.into())),
@@ -63,7 +69,11 @@ pub fn look(
         let mut look = || {
             let theirs = greet(endpoint, options, task.clone(), None, (&session, &mut line), &|_| {}, None)?;
             let trip = far_away(&session, &mut line)?;
-            let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
+            if let Some(list) = list.filter(|_| here.is_none()) {
+                tell_list(&session, &mut line, list)?;
+            }
+            let count =
+                if here.is_none() { Some(counted(&session, &mut *line.input, (names, &mut *each))?) } else { None };
             let deleted = match (dry_run.take(), &here) {
                 (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,
                 (None, Some(places)) if matches!(task, Task::Compare(_)) => {
@@ -78,7 +88,15 @@ pub fn look(
     })?;
     // Local sources are counted after the connection is closed, so that the server does not wait.
     let count = match (count, here) {
-        (None, Some(places)) => walk::count(&places, sight, &mut |_| Ok(()))?,
+        (None, Some(places)) => {
+            let mut each = |name: &Name| {
+                if names {
+                    each(name.clone());
+                }
+                Ok(())
+            };
+            walk::count(&places, sight, &mut each, &mut |_| Ok(()))?
+        }
         (count, _) => count.unwrap_or_default(),
     };
     let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
@@ -133,13 +151,21 @@ pub(super) fn deleted_there(
     })
 }
 
-/// Asks the server how much there is to send.
-pub(super) fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, TransferError> {
-    session.send(&Message::Count)?;
+/// Asks the server how much there is to send, and for its names if `names` says so.
+pub(super) fn counted(
+    session: &Session,
+    input: &mut (dyn Read + Send),
+    (names, each): (bool, &mut dyn FnMut(Name)),
+) -> Result<Count, TransferError> {
+    session.send(&Message::Count { names })?;
     let mut count = Count::default();
     loop {
         match hear(session, input)? {
             Message::Totals { bytes, files, .. } => (count.bytes, count.files) = (bytes, files),
+            Message::Names(part) if names => {
+                let named = part.split(|byte| *byte == 0).filter_map(|name| Name::try_from(name.to_vec()).ok());
+                named.for_each(&mut *each);
+            }
             Message::AllSent(skipped) => return Ok(Count { skipped, ..count }),
             other => return Err(session.unexpected(&other)),
         }

@@ -123,7 +123,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     relay(order, hosts, agreed, &stop)
 }
 
-/// Asks the two hosts what would be copied and deleted, and copies nothing. The path between them is not measured.
+/// Asks the two hosts what would be copied and deleted, and copies nothing. The path between them is not measured. If `names`
+/// says so, calls `each` with the names of what would be copied; calls `gone` with those of what would be deleted.
 ///
 /// # Errors
 /// Those of [`super::look::look`].
@@ -131,6 +132,7 @@ pub fn look(
     endpoint: &Endpoint,
     options: Options,
     way: &Way,
+    (names, each): (bool, &mut dyn FnMut(Name)),
     gone: &mut (dyn FnMut(Name) + Send),
 ) -> Result<Looked, TransferError> {
     let (from, to, sources, target) = parts(endpoint, way)?;
@@ -140,7 +142,7 @@ pub fn look(
     let introduced = |peer: &str| ThirdParty { peer: peer.to_owned(), asked: None, names: false };
     let (mut source, count) = unless_stopped(&never, stall, &from.host, &stop, || {
         let mut host = meet(words, from, Task::Look(sources.clone()), introduced(&to.host), &stop)?;
-        let count = counted(&host.session, &mut *host.line.input);
+        let count = counted(&host.session, &mut *host.line.input, (names, &mut *each));
         let count = count.map_err(|error| dial::explain(&host.line, error))?;
         Ok((host, count))
     })?;
@@ -453,7 +455,8 @@ fn relay(
     let Connect { transport, sizing, .. } = connect;
     // Through here, the sender's sockets lead no further than its own host.
     let losses = losses.filter(|_| order.endpoint.via() == Via::Tcp);
-    Ok(Finished { summary, skipped, transport, sizing, encrypted: order.options.encrypt, rtt_s, trace: None, losses })
+    let (encrypted, removed) = (order.options.encrypt, None);
+    Ok(Finished { summary, skipped, transport, sizing, encrypted, rtt_s, trace: None, losses, removed })
 }
 
 /// Waits until both hosts have ended, and shows how far they are.

@@ -47,6 +47,11 @@ impl ControlChannel {
         *lock(&self.awaited) = None;
     }
 
+    /// Counts how long the far end is silent from a little later: what this end sends now may take long to arrive.
+    pub(crate) fn await_later(&self) {
+        *lock(&self.awaited) = Some(Instant::now() + JOIN);
+    }
+
     /// Waits until the far end runs, and sends it this program if it has none. Over ssh, the output of login scripts comes
     /// first and is dropped. `send` sends bytes to the far host, and `say` tells the user of the sending. Returns whether the
     /// program was sent; what had been sent before is lost then.

@@ -184,7 +184,10 @@ pub enum Message {
     },
     /// Client: asks how much there is to send. The far end answers with totals once a second, and at the end with the
     /// entries that it cannot read.
-    Count,
+    Count {
+        /// Whether it also tells the names of all files and links ([`Message::Names`]).
+        names: bool,
+    },
     /// Receiver: the maximum sending rate of all streams together.
     Pace {
         /// The rate in bit/s of payload. `None` means no limit.
@@ -246,6 +249,14 @@ pub enum Message {
         /// Names of files since the last message, if the client asked for names.
         names: Vec<Named>,
     },
+    /// Names, each with a zero byte behind it. Client, before [`Message::Connect`] or [`Message::Count`]: a part of the list to
+    /// which [`Sources::listed`] limits a copy. Far end: files and links that it has counted.
+    Names(Vec<u8>),
+    /// Receiver, with [`Options::remove_sources`]: files and links that are complete and on disk, each with the number of the
+    /// version that was copied ([`FileItem::key`], [`link_key`](crate::protocol::file::link_key)).
+    Complete(Vec<(Name, u64)>),
+    /// Sender, with [`Options::remove_sources`], before its last message: what it has removed.
+    Removed(Removed),
 }
 
 /// A client's request for a transfer.
@@ -303,6 +314,8 @@ pub struct Sources {
     pub filter: Filter,
     /// Whether the paths may be patterns ([`crate::source::glob`]).
     pub patterns: bool,
+    /// Whether the copy is limited to a list of names ([`Message::Names`]) below the one source.
+    pub listed: bool,
 }
 
 /// What is left out of the sources ([`crate::source::exclude`]).
@@ -378,6 +391,8 @@ pub struct Options {
     pub acls: bool,
     /// Keep hard links among the files of the copy.
     pub hard_links: bool,
+    /// Remove each file and link of the sources once the receiver has it, complete and on disk.
+    pub remove_sources: bool,
     /// Encrypt the streams.
     pub encrypt: bool,
     /// When to bypass the page cache.
@@ -539,6 +554,15 @@ pub struct Deleted {
     /// Number of those that stayed because of [`Deletion::most`].
     pub over_limit: u64,
     /// Those that could not be deleted.
+    pub failed: Skipped,
+}
+
+/// What a sender has removed of its sources ([`Options::remove_sources`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Removed {
+    /// Number of files and links.
+    pub files: u64,
+    /// Those that the receiver has, but that could not be removed or have changed since.
     pub failed: Skipped,
 }
 

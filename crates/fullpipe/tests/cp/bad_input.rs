@@ -47,6 +47,28 @@ fn words_that_make_no_copy() {
     }
 }
 
+/// Who comes from rsync is told what to use instead.
+#[test]
+fn flags_of_other_programs() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let wrong = |words: &str, part: &str| {
+        host.copy(true, words, "a", "to").fails_at_once(2, part);
+        let mut cp = host.copy(true, &format!("--json {words}"), "a", "to");
+        let last = cp.fails(2, part).json().pop().unwrap();
+        assert!(last["kind"] == "failed" && last["error"].as_str().unwrap().contains(part), "{last}");
+    };
+    wrong("-rz", "'fullpipe cp' has no -z: nothing is compressed; compress before the copy");
+    wrong("--partial", "has no --partial: leave it out: an interrupted copy always resumes");
+    wrong("--backup-dir=x", "has no --backup-dir: no older files are kept");
+    wrong("-avh", "-h is help here: write -avh without h");
+    assert!(!host.file("to").exists());
+    // Help is help, and the guess at a mistyped flag is the command line's.
+    let help = host.copy(true, "-h", "a", "to").ok();
+    assert!(help.out.contains("Usage: fullpipe cp"), "{}", help.out);
+    host.copy(true, "--recursiv", "a", "to").fails(2, "'--recursive'");
+}
+
 #[test]
 fn sources_that_are_not_there() {
     let host = Host::start();

@@ -49,6 +49,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         xattrs: false,
         acls: false,
         hard_links: false,
+        remove_sources: false,
         encrypt: false,
         direct,
         block: 4 << 20,
@@ -71,7 +72,12 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
     let task = if push {
         message::Task::Push(target)
     } else {
-        message::Task::Pull(message::Sources { paths: vec![path], filter: message::Filter::default(), patterns: true })
+        message::Task::Pull(message::Sources {
+            paths: vec![path],
+            filter: message::Filter::default(),
+            patterns: true,
+            listed: false,
+        })
     };
     [frame(&Message::Secret(vec![])), frame(&Message::Setup(Box::new(Setup { task, options, probably: None })))]
         .concat()
@@ -121,7 +127,7 @@ fn message(rng: &mut StdRng) -> Message {
         }
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
         10 => Message::Unwanted { id: rng.random() },
-        11 => Message::Count,
+        11 => Message::Count { names: false },
         13 => Message::Refused { why: String::new(), retry: false, class: 0 },
         14 => Message::GivenUp { id: rng.random() },
         15 => Message::List,

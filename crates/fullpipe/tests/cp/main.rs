@@ -12,6 +12,7 @@ mod deploy;
 mod disks;
 mod far_input;
 mod faults;
+mod files_from;
 mod filters;
 #[path = "../common/firewall.rs"]
 mod firewall;
@@ -20,6 +21,7 @@ mod large;
 mod names;
 mod patterns;
 mod reach;
+mod remove_sources;
 mod rights;
 mod sobas;
 mod standard;

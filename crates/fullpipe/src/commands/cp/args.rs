@@ -56,11 +56,15 @@ pub struct Args {
     pub preserve: bool,
     /// Delete files and folders at the destination, in the folders that are copied, that the source does not have; only once
     /// everything has arrived. What --exclude excludes stays
-    #[arg(long, requires = "recursive", help_heading = FILES)]
+    #[arg(long, requires = "recursive", conflicts_with = "files-from", help_heading = FILES)]
     pub delete: bool,
     /// Delete at most N files and folders
     #[arg(long, value_name = "N", requires = "delete", help_heading = FILES)]
     pub max_delete: Option<u64>,
+    /// Remove each file and link of the sources once the destination has it, complete and on disk (--fsync is implied); what has
+    /// changed meanwhile stays, and so do folders
+    #[arg(long, conflicts_with_all = ["delete", "dereference"], help_heading = FILES)]
+    pub remove_source_files: bool,
     /// Copy what symbolic links point to, not the links
     #[arg(long, short = 'L', help_heading = FILES)]
     pub dereference: bool,
@@ -117,6 +121,10 @@ pub struct Args {
     /// nothing end the copy
     #[arg(long, default_value = "60s", value_name = "TIME", help_heading = HEADING)]
     pub stall: Time,
+
+    /// Read no configuration file
+    #[arg(long, help_heading = HEADING)]
+    pub no_config: bool,
 
     /// Connect to HOST:PATH with this command and its options
     #[arg(long, default_value = SSH, value_name = "COMMAND", help_heading = OVER_SSH)]
@@ -182,8 +190,9 @@ pub struct Args {
     /// Sample TCP_INFO, or UDT's statistics, this often for the record, at least 10ms apart
     #[arg(long, default_value = "100ms", value_name = "TIME", help_heading = OUTPUT)]
     pub sample: Time,
-    /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished
-    #[arg(long, short, conflicts_with_all = ["quiet", "dry_run"], help_heading = OUTPUT)]
+    /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished; with --dry-run, of
+    /// each that was found at the source
+    #[arg(long, short, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub verbose: bool,
     /// Add a line to FILE, with the time, for each file that is copied or deleted and for all that is told
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
