@@ -4,8 +4,8 @@
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::protocol::chunk::Chunk;
 use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
-use fullpipe_transfer::protocol::message::{Listing, Message, Reading, Summary, Want};
-use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::protocol::message::{Listing, Message, Reading, Summary, Times, Want};
+use fullpipe_transfer::protocol::name::{Name, Named};
 use fullpipe_transfer::protocol::sizing::SenderStats;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -283,8 +283,14 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
                 Message::SenderStats(SenderStats { retransmits, window_limited_us, rtt_us: rng.random() })
             }
         }),
-        16 => say(match rng.random_range(0..4) {
+        16 => say(match rng.random_range(0..6) {
             0 => Message::List,
+            4 => Message::SenderProgress {
+                sent: rng.random(),
+                times: Times::default(),
+                names: vec![Named::Copied(name(rng))],
+            },
+            5 => Message::Reached(Err("no".to_owned())),
             1 => Message::Listed(Skipped::default()),
             2 => Message::Deleted(vec![name(rng)]),
             _ => {

@@ -38,6 +38,7 @@ fn run(script: Script) {
         xattrs: bit(0),
         acls: false,
         hard_links: bit(7),
+        remove_sources: false,
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 20,
@@ -63,7 +64,7 @@ fn run(script: Script) {
     let printed =
         tempfile::NamedTempFile::new_in("/dev/shm").or_else(|_| tempfile::NamedTempFile::new()).expect("a file");
     let way = if pulls {
-        let sources = Sources { paths: vec![b"/far/in".to_vec()], filter: Filter::default(), patterns: bit(3) };
+        let sources = Sources { paths: vec![b"/far/in".to_vec()], filter: Filter::default(), patterns: bit(3), listed: false };
         if bit(12) {
             let output = printed.as_file().try_clone().expect("a descriptor");
             Way::PullOutput(sources, Arc::new(Output::new(output)))
@@ -72,7 +73,7 @@ fn run(script: Script) {
         }
     } else {
         let paths = vec![[&local[..], b"/in"].concat()];
-        Way::Push(Sources { paths, filter: Filter::default(), patterns: false }, target(b"/far".to_vec()))
+        Way::Push(Sources { paths, filter: Filter::default(), patterns: false, listed: false }, target(b"/far".to_vec()))
     };
     if !pulls {
         std::fs::write(root.join("in/there/large"), vec![7; 3 << 20]).expect("a file");
@@ -83,6 +84,7 @@ fn run(script: Script) {
     let result = client::run(&mut Order {
         endpoint: &endpoint,
         way,
+        list: None,
         options,
         // A law that no kernel reduces: the server here is ready once.
         choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::Both), spare: 0 }),

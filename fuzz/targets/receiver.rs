@@ -56,6 +56,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         xattrs: bit(0),
         acls: false,
         hard_links: bit(3),
+        remove_sources: false,
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 20,

@@ -48,6 +48,7 @@ fn run(script: Script) {
         xattrs: bit(2),
         acls: false,
         hard_links: bit(8),
+        remove_sources: false,
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 18,
@@ -69,7 +70,7 @@ fn run(script: Script) {
         relays: false,
     };
     let paths = vec![SOURCES[usize::from(how >> 10) % SOURCES.len()].as_bytes().to_vec()];
-    let task = Task::Pull(Sources { paths, filter: Filter::default(), patterns: bit(5) });
+    let task = Task::Pull(Sources { paths, filter: Filter::default(), patterns: bit(5), listed: false });
     let setup = Setup { task, options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");

@@ -218,7 +218,7 @@ def test_text_is_read_as_on_the_command_line(server: Server, tmp_path: Path) -> 
     assert sorted(path.name for path in server.root.iterdir()) == ["-x", "host:x"]
     with pytest.raises(UsageError, match="are both on this host"):
         fullpipe.copy("-x", "y")
-    with pytest.raises(UsageError, match="source or destination must be on this host"):
+    with pytest.raises(UsageError, match="goes over ssh at both"):
         fullpipe.copy("host:x", server.url, token_file=server.token)
 
 
@@ -242,7 +242,19 @@ def test_what_is_there_is_skipped_and_what_is_not_at_the_source_deleted(server: 
     result = fullpipe.copy(tree, server.url, **options)
     assert (result.skipped, result.bytes, result.deleted) == (2, 0, 1)
     assert result.bottleneck is None
+    assert (result.error, result.exit_code, result.not_deleted) == (None, 0, ())
     assert not (server.root / "results" / "old").exists()
+
+
+def test_a_list_of_names_and_removed_sources(server: Server, tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "list").write_bytes(b"raw/b.tmp\0")
+    options = CopyOptions(files_from=tmp_path / "list", from0=True, remove_source_files=True)
+    planned = fullpipe.copy(tree, server.url, dry_run=True, token_file=server.token, **options)
+    assert (planned.files, planned.removed_sources) == (1, 1)
+    result = fullpipe.copy(tree, server.url, token_file=server.token, **options)
+    assert (result.files, result.removed_sources, result.not_removed) == (1, 1, ())
+    assert (server.root / "raw" / "b.tmp").exists() and not (tree / "raw" / "b.tmp").exists()
+    assert (tree / "a.h5").exists()
 
 
 def test_a_dry_run_copies_nothing(server: Server, tree: Path) -> None:
@@ -267,6 +279,7 @@ def test_files_that_cannot_be_copied_are_in_the_error(server: Server, tree: Path
     assert error.exit_code == 1 and str(error).startswith("1 file or folder was not copied")
     assert isinstance(error.result, CopyResult)
     assert error.result.files == 2 and error.result.left_total == 1
+    assert (error.result.error, error.result.exit_code) == (str(error), 1)
     (left,) = error.result.left
     assert (left.name, left.for_good) == ("results/pipe", True) and "FIFO" in left.why
     assert error.result.notes == ()

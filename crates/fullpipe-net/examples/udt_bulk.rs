@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (bytes, streams): (u64, u16) = (bytes.parse()?, streams.parse()?);
     let buffer = rest.first().map_or(Ok(Buffer::Auto), |text| text.parse().map(|n| Buffer::Bytes(Size(n))))?;
     let pacing = rest.get(1).map(|text| text.parse().map(Rate)).transpose()?;
-    let transport = Transport { cc: "udt".into(), streams, buffer, pacing };
+    let transport = Transport { cc: "udt".into(), streams, buffer, pacing, dscp: None, mss: None };
     let open = match role.as_str() {
         "listen" => listen(address, &transport)?,
         _ => {

@@ -1,6 +1,7 @@
 //! The client: the end where the person sits who copies.
 
 pub mod look;
+pub mod third_party;
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -14,18 +15,19 @@ use fullpipe_path::{Protocol, Transport};
 use rand::RngExt;
 
 use crate::connection::dial::{self, ControlChannel, SshConnection};
-use crate::connection::endpoint::{Endpoint, Via};
+use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use crate::connection::join::{self, FarPort};
 use crate::connection::session::Session;
 use crate::connection::ssh::{DataConnections, SshPort};
 use crate::connection::stop::Stop;
 use crate::connection::stream::Protection;
-use crate::connection::tls;
 use crate::error::{TransferError, system, why};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
-use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::message::{
+    Connect, Message, Options, Removed, Setup, Sources, Summary, Target, Task, Terms, ThirdParty,
+};
 use crate::protocol::name::printable;
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
@@ -34,7 +36,8 @@ use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::send::input::Input;
 use crate::sobas::setup::{self, SizingSetup};
-use crate::source::glob::Part;
+use crate::source::name_list::NameList;
+use crate::source::tree::SourceTree;
 use crate::telemetry::counters::Counters;
 use crate::transfer::{self, Negotiated, Outcome, Role};
 
@@ -44,6 +47,8 @@ pub struct Order<'a> {
     pub endpoint: &'a Endpoint,
     /// The direction, the sources and the target.
     pub way: Way,
+    /// The names below the source to which the copy is limited, where [`Sources::listed`] says that it is.
+    pub list: Option<Arc<NameList>>,
     /// How files are treated.
     pub options: Options,
     /// Chooses the transport. It may be called twice: with what the client expects, and with what the server allows.
@@ -99,20 +104,22 @@ pub enum Way {
     PushInput(Arc<Input>, Target),
     /// From one source at the server to standard output.
     PullOutput(Sources, Arc<Output>),
+    /// From sources at another host to a target at the far end. Both are started over ssh.
+    ThirdParty(Box<SshEndpoint>, Sources, Target),
 }
 
 impl Way {
-    /// Whether this end sends.
+    /// Whether this end sends, or sees the copy as its sender does.
     #[must_use]
     pub fn sends(&self) -> bool {
-        matches!(self, Way::Push(..) | Way::PushInput(..))
+        matches!(self, Way::Push(..) | Way::PushInput(..) | Way::ThirdParty(..))
     }
 
     /// Whether a second attempt would lack what the first has read, or write twice what the first has written.
     #[must_use]
     pub fn happens_once(&self) -> bool {
         match self {
-            Way::Push(..) | Way::Pull(..) => false,
+            Way::Push(..) | Way::Pull(..) | Way::ThirdParty(..) => false,
             Way::PushInput(input, _) => input.is_begun(),
             Way::PullOutput(_, output) => output.is_begun(),
         }
@@ -126,6 +133,8 @@ pub struct Finished {
     pub summary: Summary,
     /// What the sender skipped.
     pub skipped: Skipped,
+    /// What the sender has removed of its sources, if it was to, and if this end knows.
+    pub removed: Option<Removed>,
     /// The transport that was used.
     pub transport: Transport,
     /// The law by which SOBAS set window and pacing.
@@ -170,6 +179,9 @@ const RELAY_SLACK_S: f64 = 0.02;
 /// Longest time to wait for the server to close the connection after the end.
 const MAX_HANG_UP: Duration = Duration::from_secs(1);
 
+/// The error for a copy that [`third_party`] is for.
+const NOT_HERE: &str = "neither end of the copy is on this host";
+
 /// Connects to the server, and starts a session over that connection.
 fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(ControlChannel, Arc<Session>), TransferError> {
     let mut line = dial::dial(endpoint, stop)?;
@@ -178,7 +190,7 @@ fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(ControlChannel, Arc<Session
     Ok((line, session))
 }
 
-/// Makes one attempt to copy.
+/// Makes one attempt to copy to or from this host; [`third_party::run`] copies between two others.
 ///
 /// # Errors
 /// The transfer failed; [`TransferError::may_retry`] says whether another attempt may succeed.
@@ -194,22 +206,18 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let here = here(&order.way)?;
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => {
-            (Role::Send(Outgoing::Trees(resolve::places(&here, sources)?)), Task::Push(target.clone()))
+            let trees = limited(resolve::places(&here, sources)?, order.list.as_ref());
+            (Role::Send(Outgoing::Trees(trees)), Task::Push(target.clone()))
         }
         Way::PushInput(input, target) => (Role::Send(Outgoing::Input(input.clone())), Task::Push(target.clone())),
         Way::PullOutput(sources, output) => (Role::Print(output.clone()), Task::Pull(sources.clone())),
         Way::Pull(sources, target) => {
             let mut to = resolve::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             to.near();
-            // If only the content of a folder is copied, its names are not known here, so any name is accepted.
-            let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| resolve::last(source)).collect();
-            if let Some(tops) = tops {
-                // A text that is no valid pattern may still be a name.
-                let pattern = |top: &[u8]| Part::new(top).ok().filter(|_| sources.patterns);
-                to.only(tops.into_iter().map(|top| pattern(top).unwrap_or_else(|| Part::exactly(top))).collect());
-            }
+            resolve::expect(&mut to, sources);
             (Role::Receive(Box::new(to)), Task::Pull(sources.clone()))
         }
+        Way::ThirdParty(..) => return Err(TransferError::Usage(NOT_HERE.into())),
     };
     let sends = mine.sends();
     let stop = Arc::new(Stop::default());
@@ -241,7 +249,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     if lingers {
         session.linger();
     }
-    let Outcome { summary, skipped, losses, samples, peer_samples } =
+    let Outcome { summary, skipped, removed, losses, samples, peer_samples } =
         transfer::run(&session, input, met, counters.clone(), &mut tick)?;
     if lingers {
         session.hang_up(MAX_HANG_UP);
@@ -254,7 +262,22 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         TraceOfBoth { zero_ns, sender, receiver }
     });
     let encrypted = order.options.encrypt;
-    Ok(Finished { summary, skipped, transport, sizing, encrypted, rtt_s, trace, losses })
+    Ok(Finished { summary, skipped, removed, transport, sizing, encrypted, rtt_s, trace, losses })
+}
+
+/// Source trees, limited to a list of names if there is one.
+fn limited(mut trees: Vec<SourceTree>, list: Option<&Arc<NameList>>) -> Vec<SourceTree> {
+    SourceTree::limit(&mut trees, list.cloned());
+    trees
+}
+
+/// Tells the server the list to which the copy from there is limited, and waits until it has the whole list.
+fn tell_list(session: &Session, line: &mut ControlChannel, list: &NameList) -> Result<(), TransferError> {
+    for part in list.parts() {
+        line.await_later();
+        session.send(&Message::Names(part.to_vec()))?;
+    }
+    round_trip(session, &mut *line.input).map(drop)
 }
 
 /// Calls `connect`, and stops whatever it waits for on an interruption, or if the server is silent for `stall`.
@@ -308,7 +331,7 @@ fn here(way: &Way) -> Result<Realm, TransferError> {
     let local = match way {
         Way::Push(sources, _) => &sources.paths[..],
         Way::Pull(_, target) => std::slice::from_ref(&target.path),
-        Way::PushInput(..) | Way::PullOutput(..) => &[],
+        Way::PushInput(..) | Way::PullOutput(..) | Way::ThirdParty(..) => &[],
     };
     match local.iter().find(|path| resolve::is_relative(path)) {
         None => Ok(Realm::User("/".into())),
@@ -338,6 +361,7 @@ fn greet(
     probably: Option<Connect>,
     (session, line): (&Arc<Session>, &mut ControlChannel),
     say: &dyn Fn(&str),
+    third_party: Option<ThirdParty>,
 ) -> Result<Limits, TransferError> {
     let secret = match endpoint {
         Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
@@ -345,7 +369,9 @@ fn greet(
     };
     // All messages that need no answer first go in one flight: each further one would cost a round trip.
     let setup = Box::new(Setup { task, options, probably });
-    let flight = [Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)];
+    let mut flight: Vec<_> =
+        third_party.map(|third_party| Message::ThirdParty(Box::new(third_party))).into_iter().collect();
+    flight.extend([Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)]);
     session.send_all(&flight)?;
     if line.await_far_end(&|bytes| session.send_raw(bytes), say)? {
         session.send_all(&flight)?;
@@ -425,7 +451,7 @@ fn introduce(
     let stall = Duration::from_nanos(options.stall_ns);
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends, stall));
     let asked = Instant::now();
-    let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say)?;
+    let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say, None)?;
     let answered_s = asked.elapsed().as_secs_f64();
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
     let trip = match known_s {
@@ -435,20 +461,16 @@ fn introduce(
     };
     let connect = choose(line, trip, &theirs)?;
     (order.chosen)();
+    if let Some(list) = order.list.as_ref().filter(|_| !sends) {
+        tell_list(session, line, list)?;
+    }
     session.send(&Message::Connect(Box::new(connect.clone())))?;
     let (data_port, knocked) = match early {
         Some(data_port) if probably.as_ref() == Some(&connect) => (data_port, knocked),
         _ => (ready(session, line)?, None),
     };
     let DataPort { port, token, certificate, terms, udp } = data_port;
-    let guard = match (options.encrypt, certificate.is_empty()) {
-        (true, false) => Protection::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
-        (false, _) => Protection::None,
-        (true, true) => {
-            let why = "it offers no encryption; use --no-encrypt to copy without".to_owned();
-            return Err(TransferError::Trust { peer: session.peer.clone(), why });
-        }
-    };
+    let guard = Protection::of_data(&session.peer, options.encrypt, &certificate)?;
     line.await_nothing();
     let n = connect.opened();
     let (streams, carriers, udp) = match (via, &line.ssh) {

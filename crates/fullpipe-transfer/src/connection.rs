@@ -10,6 +10,7 @@ pub mod session;
 pub(crate) mod ssh;
 pub(crate) mod stop;
 pub mod stream;
+pub(crate) mod third_party;
 pub mod tls;
 pub mod token;
 pub mod token_proof;

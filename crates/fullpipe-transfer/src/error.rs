@@ -139,6 +139,19 @@ pub enum TransferError {
         /// What happened instead.
         why: String,
     },
+    /// Two far hosts can be reached, but neither can reach the other's port for the data streams.
+    #[error(
+        "{from} and {to} cannot connect to each other for the data ({why}); open a data port at one of them (--data-ports), or \
+         copy without --via tcp, so that the data go through this host"
+    )]
+    NoDirectPath {
+        /// The host with the sources.
+        from: String,
+        /// The host with the destination.
+        to: String,
+        /// What happened instead, at both hosts.
+        why: String,
+    },
     /// The far host can be reached, but not over UDP.
     #[error(
         "no answer over UDP from {to} within {} s, as if a firewall dropped it; let UDP through to a data port there \
@@ -219,7 +232,9 @@ impl TransferError {
     /// Returns what the data streams could not reach and why, if that is the error: the far host itself was reached.
     pub fn no_data_path(&self) -> Option<(&str, String)> {
         match self {
-            TransferError::NoDataPort { to, why } => Some((to.as_str(), why.clone())),
+            TransferError::NoDataPort { to, why } | TransferError::NoDirectPath { to, why, .. } => {
+                Some((to.as_str(), why.clone()))
+            }
             TransferError::Lost { peer, doing: CONNECTING, source } => Some((peer.as_str(), why(source))),
             _ => None,
         }
@@ -230,7 +245,10 @@ impl TransferError {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
             // While the network is down, names do not resolve, and ssh fails with messages of its own.
-            TransferError::Unreachable(_) | TransferError::NoDataPort { .. } | TransferError::NoUdp { .. } => true,
+            TransferError::Unreachable(_)
+            | TransferError::NoDataPort { .. }
+            | TransferError::NoDirectPath { .. }
+            | TransferError::NoUdp { .. } => true,
             TransferError::Busied(_) | TransferError::PortsTaken(..) => true,
             TransferError::Remote { retry, .. } | TransferError::Refused { retry, .. } => *retry,
             TransferError::Net(error) => {
@@ -285,6 +303,7 @@ impl Classified for TransferError {
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)
             | TransferError::NoDataPort { .. }
+            | TransferError::NoDirectPath { .. }
             | TransferError::NoUdp { .. }
             | TransferError::Trust { .. } => ExitClass::Peer,
         }

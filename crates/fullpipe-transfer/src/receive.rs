@@ -2,6 +2,7 @@
 //! whole.
 
 mod blocks;
+mod complete;
 pub(crate) mod delete;
 mod destination;
 mod destination_names;

@@ -19,7 +19,7 @@ use crate::protocol::name::{Name, number, printable};
 use crate::receive::Destination;
 use crate::receive::delete::{DryRun, Rules};
 use crate::source::exclude::Exclude;
-use crate::source::glob;
+use crate::source::glob::{self, Part};
 use crate::source::tree::SourceTree;
 
 /// Most patterns in one command, since each may read many folders.
@@ -278,7 +278,16 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<SourceTree
             (folders.open(base.path.join(&base.folder), |_| base.root()).map_err(failed)?, rest)
         }
     };
-    Ok(SourceTree { root, path, top, exclude: Arc::default(), error: None, id: OnceLock::new(), overlaps: None })
+    Ok(SourceTree {
+        root,
+        path,
+        top,
+        exclude: Arc::default(),
+        list: None,
+        error: None,
+        id: OnceLock::new(),
+        overlaps: None,
+    })
 }
 
 /// Checks that a source exists. `shown` is its name as typed.
@@ -375,6 +384,17 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
 pub(crate) fn dry_run(realm: &Realm, target: &Target, deletion: &Deletion) -> Result<DryRun, TransferError> {
     let to = open_destination(realm, target, false)?;
     Ok(DryRun::new(to, Rules::new(deletion, target.content)?, target.transfer))
+}
+
+/// Makes a destination accept only the names that were asked for: the sender is not trusted to send nothing else. If only the
+/// content of a folder is copied, its names are not known, so any name is accepted.
+pub(crate) fn expect(to: &mut Destination, sources: &Sources) {
+    let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| last(source)).collect();
+    if let Some(tops) = tops {
+        // A text that is no valid pattern may still be a name.
+        let pattern = |top: &[u8]| Part::new(top).ok().filter(|_| sources.patterns);
+        to.only(tops.into_iter().map(|top| pattern(top).unwrap_or_else(|| Part::exactly(top))).collect());
+    }
 }
 
 /// The folder of a destination, and the name that the one source gets there, if that is another name.

@@ -4,6 +4,7 @@ pub mod input;
 mod input_blocks;
 pub mod notsent;
 mod outgoing;
+mod removal;
 pub mod schedule;
 mod sender;
 mod streams;

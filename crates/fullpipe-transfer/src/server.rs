@@ -5,31 +5,36 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_net::stream::{Acceptor, DataStream, open};
 use fullpipe_net::{Denial, NetError};
-use fullpipe_path::{Classified, Protocol};
+use fullpipe_path::{Classified, Protocol, text};
 use rand::RngExt;
 
+use crate::connection::join::FarPort;
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
-use crate::connection::{join, ssh};
+use crate::connection::{join, ssh, third_party};
 use crate::error::{self, TransferError, system};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
-use crate::protocol::message::{Connect, Message, Options, Setup, Summary, Target, Task};
+use crate::protocol::message::{Connect, Dial, Message, Options, Setup, Summary, Target, Task, ThirdParty};
+use crate::protocol::name::Name;
 use crate::receive::delete::{self, DryRun};
 use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::sobas::setup::{self, SizingSetup};
 use crate::sobas::udp::Udp;
 use crate::source::listing;
+use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
+use crate::telemetry::counters::Counters;
 use crate::transfer::{self, Negotiated, Outcome, Role};
 
 /// How a server serves its clients.
@@ -71,12 +76,20 @@ pub trait AccessControl {
     /// Takes note of a file at the destination that is ignored because another user may have written it, with the reason, as
     /// `NAME: WHY`.
     fn distrusts(&self, file: &str);
+
+    /// What the client says of the third host that is the other end of the transfer; `None` if the client itself is that end.
+    /// Only ssh's clients may introduce another host: they may connect from this host to any other one anyway.
+    fn third_party(&self) -> Option<&ThirdParty> {
+        None
+    }
 }
 
 /// Admits every client: ssh has checked who it is.
-struct AllowAll;
+struct AccessOverSsh {
+    third_party: Option<ThirdParty>,
+}
 
-impl AccessControl for AllowAll {
+impl AccessControl for AccessOverSsh {
     fn grant(&self, _: &[u8]) -> Result<Option<Grant>, TransferError> {
         Ok(None)
     }
@@ -86,6 +99,10 @@ impl AccessControl for AllowAll {
     }
 
     fn distrusts(&self, _: &str) {}
+
+    fn third_party(&self) -> Option<&ThirdParty> {
+        self.third_party.as_ref()
+    }
 }
 
 /// Serves one client over ssh's input and output: a copy, or one data stream of a copy. `line` is the descriptor that shows
@@ -101,16 +118,23 @@ pub fn serve(
     line: Option<OwnedFd>,
 ) -> Result<Option<Outcome>, TransferError> {
     let (mut input, output) = (File::from(input), File::from(output));
-    // Nothing is read ahead, as it may be a stream's.
-    let first = frame::receive_within(&mut input, frame::GREETING_MAX);
+    // Nothing is read ahead, as it may be a stream's. ssh has checked who the client is, so its messages may be long.
+    let mut first = frame::receive(&mut input);
     if let Ok(Message::Relay { port }) = first {
         let failed = |source| TransferError::Lost { peer, doing: "relaying a data stream", source };
         return ssh::relay(port, input, output).map_err(failed).map(|()| None);
     }
+    let mut third_party = None;
+    if let Ok(Message::ThirdParty(introduced)) = first {
+        third_party = Some(*introduced);
+        first = frame::receive(&mut input);
+    }
+    let peer = third_party.as_ref().map_or(peer, |third_party| text::from_peer(&third_party.peer));
     let session = Session::new(peer, Box::new(output));
     session.heard_on(line);
     let first = first.map_err(|e| session.lost("greeting", e));
-    serve_session(&session, first, Box::new(BufReader::new(input)), options, &|| Ok(()), &AllowAll)
+    let access = AccessOverSsh { third_party };
+    serve_session(&session, first, Box::new(BufReader::new(input)), options, &|| Ok(()), &access)
 }
 
 /// Serves one client of a session, whose first message is `first`. `untimed` removes the time limit on reads, once the session
@@ -126,7 +150,17 @@ fn serve_session(
     let served = prepare(session, first, &mut *input, options, access).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
-        Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
+        Ok(Some(met)) => match access.third_party() {
+            Some(third_party) if met.role.sends() => {
+                let counters = Arc::new(Counters::new(third_party.names));
+                let sent = transfer::run(session, input, met, counters.clone(), &mut || {
+                    tell_progress(session, &counters);
+                })?;
+                tell_progress(session, &counters);
+                Ok(Some(sent))
+            }
+            _ => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
+        },
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
             let is_full = matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..));
@@ -134,6 +168,24 @@ fn serve_session(
             let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
+    }
+}
+
+/// Most names in one message about the progress. A name has at most 4095 bytes.
+const MAX_TOLD_NAMES: usize = 512;
+
+/// Tells a client between two far ends what it cannot hear from the other one. It fails if the client is gone, which others
+/// notice.
+fn tell_progress(session: &Session, counters: &Counters) {
+    let mut names = counters.take_names();
+    loop {
+        let rest = names.split_off(names.len().min(MAX_TOLD_NAMES));
+        let sent = counters.wire_bytes.load(Ordering::Relaxed);
+        let told = session.send(&Message::SenderProgress { sent, times: counters.times(), names });
+        if rest.is_empty() || told.is_err() {
+            return;
+        }
+        names = rest;
     }
 }
 
@@ -242,15 +294,19 @@ fn prepare(
     access.admit(&setup.task)?;
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
-    let role = match &setup.task {
+    let mut role = match &setup.task {
         Task::Push(target) => {
-            let to = resolve::destination(&realm, target, &|| session.is_gone())?;
+            let mut to = resolve::destination(&realm, target, &|| session.is_gone())?;
+            if let Some(asked) = access.third_party().and_then(|third_party| third_party.asked.as_ref()) {
+                resolve::expect(&mut to, asked);
+            }
             to.distrusted().iter().for_each(|file| access.distrusts(file));
             Role::Receive(Box::new(to))
         }
         Task::Look(paths) => {
             let sources = resolve::places(&realm, paths)?;
-            return looked_at(session, input, &sources, setup.options).map(|()| None);
+            let list = paths.listed.then(NameList::default);
+            return looked_at(session, input, (sources, list), setup.options).map(|()| None);
         }
         Task::Compare(target) => {
             let Some(deletion) = &target.delete else { return Err(TransferError::Usage("nothing to compare".into())) };
@@ -258,17 +314,34 @@ fn prepare(
         }
         Task::Pull(paths) => Role::Send(Outgoing::Trees(resolve::places(&realm, paths)?)),
     };
-    let early = match setup.probably.take() {
+    let mut early = match setup.probably.take() {
         Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
+    let introduced = access.third_party().is_some();
+    let mut list = matches!(&setup.task, Task::Pull(paths) if paths.listed).then(NameList::default);
     let connect: Connect = loop {
-        match hear(session, input)? {
-            Message::Ping { n } => session.send(&Message::Pong { n })?,
-            Message::Connect(connect) => break *connect,
-            other => return Err(session.unexpected(&other)),
+        match (hear(session, input)?, &mut list) {
+            (Message::Ping { n }, _) => session.send(&Message::Pong { n })?,
+            (Message::Names(part), Some(list)) => list.add(&part)?,
+            (Message::Listen(connect), _) if introduced => {
+                early = Some((DataListener::open(session, &setup, &connect, options, &role)?, *connect));
+            }
+            (Message::Reach(reach), _) if introduced => {
+                let reached = third_party::reach(&reach, role.sends(), Duration::from_nanos(setup.options.stall_ns));
+                session.send(&Message::Reached(reached))?;
+            }
+            (Message::Dial(dial), _) if introduced => {
+                drop(early);
+                return dialled(session, &setup, *dial, options, role).map(Some);
+            }
+            (Message::Connect(connect), _) => break *connect,
+            (other, _) => return Err(session.unexpected(&other)),
         }
     };
+    if let Role::Send(Outgoing::Trees(trees)) = &mut role {
+        SourceTree::limit(trees, list.map(Arc::new));
+    }
     let data = match early {
         Some((data, probably)) if probably == connect => data,
         other => {
@@ -292,25 +365,72 @@ fn prepare(
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
 }
 
+/// Connects the streams of a transfer to the other far end, to which the client has introduced this one.
+fn dialled(
+    session: &Arc<Session>,
+    setup: &Setup,
+    dial: Dial,
+    options: &ServerOptions,
+    role: Role,
+) -> Result<Negotiated, TransferError> {
+    let Dial { connect, mut to, token, certificate, udp } = dial;
+    check_streams(&connect, options)?;
+    let guard = Protection::of_data(&session.peer, setup.options.encrypt, &certificate)?;
+    let patience = join::first_answer(Duration::from_nanos(setup.options.stall_ns));
+    let far = FarPort::new((to, patience), &connect, role.sends(), None);
+    let streams = join::connect(session, connect.opened(), &|| far.open(), &guard, &token);
+    let streams = streams.inspect_err(|error| {
+        if let Some((_, why)) = error.no_data_path() {
+            let _ = session.send(&Message::Reached(Err(why)));
+        }
+    })?;
+    to.set_port(udp);
+    let Connect { transport, sizing, rtt_ns, terms, .. } = connect;
+    let sizing = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
+    Ok(Negotiated { role, terms, options: setup.options, streams, sending: transport.streams, sizing })
+}
+
 /// Answers a client that only asks questions, until it closes the connection.
+/// Bytes of names after which they are told to a client that asks for them.
+const MAX_NAMES_BYTES: usize = 64 << 10;
+
+/// Answers a client that only asks questions, until it closes the connection. With the sources comes the list to which they are
+/// limited, if they are, which the client sends first.
 fn looked_at(
     session: &Session,
     input: &mut (dyn Read + Send),
-    sources: &[SourceTree],
+    (mut sources, mut list): (Vec<SourceTree>, Option<NameList>),
     options: Options,
 ) -> Result<(), TransferError> {
     let totals = |count: &Count, all| session.send(&Message::Totals { bytes: count.bytes, files: count.files, all });
     loop {
         match frame::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(Message::Names(part)) if list.is_some() => list.iter_mut().try_for_each(|list| list.add(&part))?,
             Ok(Message::List) => {
-                let unreadable = listing::list(sources, WalkOptions::from(&options), &mut |part| {
+                let unreadable = listing::list(&sources, WalkOptions::from(&options), &mut |part| {
                     session.send(&Message::Listing(part))
                 })?;
                 session.send(&Message::Listed(unreadable))?;
             }
-            Ok(Message::Count) => {
-                let count = walk::count(sources, WalkOptions::from(&options), &mut |count| totals(count, false))?;
+            Ok(Message::Count { names }) => {
+                SourceTree::limit(&mut sources, list.take().map(Arc::new));
+                let mut part = Vec::new();
+                let mut each = |name: &Name| {
+                    if names {
+                        part.extend_from_slice(name.bytes());
+                        part.push(0);
+                    }
+                    if part.len() < MAX_NAMES_BYTES {
+                        return Ok(());
+                    }
+                    session.send(&Message::Names(std::mem::take(&mut part)))
+                };
+                let sight = WalkOptions::from(&options);
+                let count = walk::count(&sources, sight, &mut each, &mut |count| totals(count, false))?;
+                if !part.is_empty() {
+                    session.send(&Message::Names(part))?;
+                }
                 totals(&count, true)?;
                 session.send(&Message::AllSent(count.skipped))?;
             }
@@ -354,6 +474,10 @@ fn check_rights(grant: &Grant, setup: &Setup) -> Result<(), TransferError> {
         Task::Look(sources) if sources.paths.is_empty() => {
             (grant.rights.may_write(), "may copy from this server, not to it")
         }
+        Task::Pull(_) | Task::Look(_) if setup.options.remove_sources && grant.rights.may_read() => (
+            grant.rights.may_write(),
+            "may copy from this server, not remove files there; leave out --remove-source-files",
+        ),
         Task::Pull(_) | Task::Look(_) => {
             (grant.rights.may_read(), "may copy to this server, neither from it nor look at what is there")
         }
@@ -393,6 +517,22 @@ fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
     Ok(())
 }
 
+/// Refuses streams that this server does not allow, or for which this host has no memory.
+fn check_streams(connect: &Connect, options: &ServerOptions) -> Result<(), TransferError> {
+    connect.transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+    if connect.transport.protocol() == Protocol::Udt {
+        if connect.relays || connect.sizing.is_some() {
+            return Err(TransferError::Usage("UDT through relays, or sized by SOBAS; both are for TCP".into()));
+        }
+        fullpipe_net::socket::check_memory(&connect.transport)?;
+    }
+    if connect.opened() > options.most_streams {
+        let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
+        return Err(TransferError::Usage(why));
+    }
+    Ok(())
+}
+
 /// The port at which the client's streams arrive.
 struct DataListener {
     acceptor: Box<dyn Acceptor>,
@@ -411,23 +551,13 @@ impl DataListener {
         role: &Role,
     ) -> Result<DataListener, TransferError> {
         let transport = &connect.transport;
-        transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+        check_streams(connect, options)?;
         if connect.relays && !options.relays {
             return Err(TransferError::Usage(
                 "data through relays; only a far end that ssh has started takes them".into(),
             ));
         }
         let is_udt = transport.protocol() == Protocol::Udt;
-        if is_udt {
-            if connect.relays || connect.sizing.is_some() {
-                return Err(TransferError::Usage("UDT through relays, or sized by SOBAS; both are for TCP".into()));
-            }
-            fullpipe_net::socket::check_memory(transport)?;
-        }
-        if connect.opened() > options.most_streams {
-            let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
-            return Err(TransferError::Usage(why));
-        }
         let (guard, certificate) = if setup.options.encrypt {
             let identity = Identity::new()?;
             (Protection::Server(identity.server()?), identity.certificate)

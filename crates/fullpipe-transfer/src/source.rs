@@ -4,5 +4,7 @@ pub mod exclude;
 pub mod glob;
 pub mod hard_links;
 pub mod listing;
+pub mod name_list;
+pub(crate) mod removal;
 pub mod tree;
 pub mod walk;

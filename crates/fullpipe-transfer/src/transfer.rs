@@ -10,7 +10,7 @@ use crate::connection::session::Session;
 use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
 use crate::protocol::losses::Losses;
-use crate::protocol::message::{Message, Options, Summary, Terms};
+use crate::protocol::message::{Message, Options, Removed, Summary, Terms};
 use crate::protocol::skipped::Skipped;
 use crate::receive::{Destination, Output, OutputReceiver, Receiver};
 use crate::send::notsent::NotsentLimit;
@@ -68,6 +68,8 @@ pub struct Outcome {
     pub summary: Summary,
     /// What the sender skipped.
     pub skipped: Skipped,
+    /// What the sender has removed of its sources, if it was to, and if this end knows.
+    pub removed: Option<Removed>,
     /// The losses that the sender measured.
     pub losses: Option<Losses>,
     /// When this end began to sample, nanoseconds of `CLOCK_MONOTONIC`, and its samples, if samples were asked for.
@@ -92,7 +94,7 @@ pub(crate) fn run(
         let stall = Duration::from_nanos(options.stall_ns);
         let sends = role.sends();
         sobas::start(session, sizing, (&streams, sending), sends, &counters)?;
-        let ((summary, skipped), (trace, peer_samples), losses) = match role {
+        let ((summary, skipped), (trace, peer_samples), losses, removed) = match role {
             Role::Send(from) => {
                 let why = "it does not say how it receives";
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
@@ -112,9 +114,11 @@ pub(crate) fn run(
                 let (trace, peer_samples) = sender.trace();
                 // The receiver waits for these messages, but everything is done even if they are lost.
                 let _ = trace.as_ref().map(|trace| trace.tell(session));
+                let removed = sender.removed();
+                let _ = removed.as_ref().map(|removed| session.send(&Message::Removed(removed.clone())));
                 let _ = session.send(&Message::Losses(losses));
                 let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
-                (sender.summary(), (trace, peer_samples), Some(losses))
+                (sender.summary(), (trace, peer_samples), Some(losses), removed)
             }
             Role::Receive(to) => {
                 let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
@@ -125,7 +129,7 @@ pub(crate) fn run(
                 });
                 receiver.release();
                 ended?;
-                (receiver.summary(), receiver.trace(), receiver.losses())
+                (receiver.summary(), receiver.trace(), receiver.losses(), receiver.removed())
             }
             Role::Print(output) => {
                 let receiver = OutputReceiver::start(session.clone(), options, output, streams, counters)?;
@@ -134,11 +138,11 @@ pub(crate) fn run(
                     receiver.tell_progress();
                     tick();
                 })?;
-                (receiver.summary(), receiver.trace(), receiver.losses())
+                (receiver.summary(), receiver.trace(), receiver.losses(), None)
             }
         };
         let samples = trace.map(|trace| (trace.zero_ns(), trace.seen()));
-        Ok(Outcome { summary, skipped, losses, samples, peer_samples })
+        Ok(Outcome { summary, skipped, removed, losses, samples, peer_samples })
     };
     // If this fails before the session watches the transfer, nobody else tells the other end.
     all().inspect_err(|error| session.tell(error))

@@ -121,6 +121,7 @@ fn kinds(not_kept: &NotKept) -> Vec<(&'static str, Entries)> {
     links.why = format!("{}, {} more", links.why, bytes(not_kept.hard_link_bytes as f64));
     let all = [
         ("owner", &not_kept.owner),
+        ("setuid, setgid or sticky bits", &not_kept.special),
         ("extended attributes", &not_kept.attributes),
         ("access control lists", &not_kept.access_lists),
         ("hard links", &links),

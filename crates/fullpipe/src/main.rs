@@ -58,7 +58,7 @@ struct Cli {
 enum Verb {
     /// Measure one transport over one path, to a real host or emulated in the testbed; or the storage of a folder
     Measure(Box<measure::Args>),
-    /// Copy files to or from another host at the path's full rate
+    /// Copy files to or from another host, or between two others, at the path's full rate
     Cp(Box<cp::Args>),
     /// Serve the far end of a copy (started by ssh)
     #[command(hide = true)]
@@ -121,26 +121,39 @@ fn main() -> ExitCode {
 
 /// Adds to a command line of `cp` what the configuration files set for its host.
 fn configured(args: Box<cp::Args>) -> failure::Result<Box<cp::Args>> {
-    let Some(host) = args.host() else { return Ok(args) };
-    let json = args.json;
+    let Some(host) = args.host().filter(|_| !args.no_config) else { return Ok(args) };
+    let source = args.source_host().map(|source| configured_for(&args, &source)).transpose()?.flatten();
+    let mut configured = configured_for(&args, &host)?.unwrap_or(args);
+    configured.source = source;
+    Ok(configured)
+}
+
+/// The command line of `cp` with what the configuration files set for a host.
+fn configured_for(args: &cp::Args, host: &str) -> failure::Result<Option<Box<cp::Args>>> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let words = config::configured(&Cli::command(), &words, &host).inspect_err(|failure| {
-        if json {
+    let words = config::configured(&Cli::command(), &words, host).inspect_err(|failure| {
+        if args.json {
             cp::print_failed(&failure.to_string(), failure.code());
         }
     })?;
     Ok(match Cli::try_parse_from(words).unwrap_or_else(|error| wrong(&error)).verb {
-        Verb::Cp(configured) => configured,
-        _ => args,
+        Verb::Cp(configured) => Some(configured),
+        _ => None,
     })
 }
 
 /// Reports a wrong command line, and ends. `cp --json` tells a program too.
 fn wrong(error: &clap::Error) -> ! {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let of_cp = words.first().is_some_and(|verb| verb == "cp") && words.iter().any(|word| word == "--json");
-    if of_cp && error.use_stderr() {
-        cp::print_failed(&failure::reason(error), ExitClass::Usage as u8);
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
+    let of_cp = words.first().is_some_and(|verb| verb == "cp");
+    let json = of_cp && words.iter().any(|word| word == "--json");
+    let flag = if of_cp { cp::wrong_flag(error, &words) } else { None };
+    if json && (flag.is_some() || error.use_stderr()) {
+        cp::print_failed(&flag.clone().unwrap_or_else(|| failure::reason(error)), ExitClass::Usage as u8);
+    }
+    if let Some(why) = flag {
+        output::errln!("error: {why}");
+        std::process::exit(ExitClass::Usage as i32);
     }
     error.exit()
 }

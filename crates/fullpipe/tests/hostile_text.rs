@@ -137,6 +137,7 @@ fn ask(address: &str, path: Vec<u8>) {
         xattrs: false,
         acls: false,
         hard_links: false,
+        remove_sources: false,
         encrypt: false,
         direct: message::Direct::Off,
         block: 4 << 20,

@@ -1,6 +1,6 @@
 //! `measure --iperf3-json` beside the output of iperf3 itself: one parser reads both.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
 
 mod common;
 

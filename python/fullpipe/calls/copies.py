@@ -1,7 +1,6 @@
 """`fullpipe.copy`: copies files with `fullpipe cp`."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, TypedDict, Unpack, cast, overload
@@ -69,7 +68,8 @@ class NotKept:
     """What could not be kept of files that were copied."""
 
     what: str
-    """`owner`, `extended attributes`, `extended attribute`, `access control lists` or `hard links`."""
+    """`owner`, `setuid, setgid or sticky bits`, `extended attributes`, `extended attribute`,
+    `access control lists` or `hard links`."""
     files: int
     first: str
     """The name of the first file."""
@@ -117,6 +117,12 @@ class CopyResult:
     """What `verify` read back; None without it."""
     deleted: int | None
     """With `delete`, how many files and folders were deleted; None if something was not copied."""
+    removed_sources: int | None
+    """With `remove_source_files`, how many files and links were removed at the source; None without."""
+    not_removed: tuple[NotCopied, ...] | None
+    """Those that were copied and could not be removed, or have changed since; only the first of many."""
+    not_deleted: tuple[NotCopied, ...] | None
+    """With `delete`, what could not be deleted; only the first of many."""
     left: tuple[NotCopied, ...]
     """What was not copied; only the first of many."""
     left_total: int
@@ -126,8 +132,12 @@ class CopyResult:
     """Journals at the destination that others may have written and that did not count, with reasons."""
     unfinished_others: int
     """Journals of other commands in the destination folder."""
-    bottleneck: str | None = None
+    bottleneck: str | None
     """What limited the copy in most of its seconds; None for a copy of less than about one."""
+    error: str | None
+    """What was wrong, as the program says it; None if all was copied."""
+    exit_code: int
+    """The program's exit code: 0, or 1 if something was not copied, deleted or kept."""
     notes: tuple[str, ...] = ()
     """Messages of the program, such as lost connections, and advice on a better transport."""
 
@@ -140,8 +150,10 @@ class DryRun:
     bytes: int
     """Bytes of all files, those that are there already included."""
     encrypted: bool
-    transport: Transport
-    rtt_s: float
+    transport: Transport | None
+    """How it would be sent; None between two other hosts, whose path only a copy measures."""
+    rtt_s: float | None
+    """The round-trip time in s; None between two other hosts."""
     expected_bps: float | None
     """The rate in bit/s that the profile expects of the transport; None if it has no value."""
     expected_s: float | None
@@ -150,6 +162,8 @@ class DryRun:
     """Why it would be sent in this way."""
     deleted: int | None
     """With `delete`, how many files and folders would be deleted; None without."""
+    removed_sources: int | None
+    """With `remove_source_files`, how many files would be removed at the source; None without."""
     left: tuple[NotCopied, ...]
     """What would not be copied; only the first of many."""
     left_total: int
@@ -171,6 +185,7 @@ class CopyOptions(TypedDict, total=False):
     preserve: Switch
     delete: Switch
     max_delete: Integer
+    remove_source_files: Switch
     dereference: Switch
     chmod: Text
     chown: Text
@@ -187,6 +202,8 @@ class CopyOptions(TypedDict, total=False):
     include_from: File
     exclude: Texts
     exclude_from: File
+    files_from: File
+    from0: Switch
     max_size: Size
     min_size: Size
     one_file_system: Switch
@@ -203,6 +220,7 @@ class CopyOptions(TypedDict, total=False):
     loss: Fraction
     queue: Size
     no_encrypt: Switch
+    no_config: Switch
     stall: Time
     ssh: Text
     port: Integer
@@ -220,7 +238,6 @@ class _Output:
 
     progress: Callable[[Progress], object] | None
     event: Callable[[Mapping[str, Any]], object] | None
-    bottlenecks: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
 
@@ -228,10 +245,8 @@ class _Output:
         fields = object_of(line)
         kind = fields.get("kind")
         if kind == "progress":
-            progress = typed(Progress, fields)
-            self.bottlenecks[progress.bottleneck] += 1
             if self.progress is not None:
-                self.progress(progress)
+                self.progress(typed(Progress, fields))
         elif kind == "note":
             self.notes.append(str(fields.get("note")))
         elif kind in ("done", "dry_run", "failed"):
@@ -244,8 +259,7 @@ class _Output:
         more = {"notes": (*self.notes, *told)}
         match self.last.get("kind"):
             case "done":
-                most = self.bottlenecks.most_common(1)
-                return typed(CopyResult, self.last | more | {"bottleneck": most[0][0] if most else None})
+                return typed(CopyResult, self.last | more)
             case "dry_run":
                 return typed(DryRun, self.last | more)
         return None
@@ -319,7 +333,7 @@ def copy(
     flags: Sequence[str] = (),
     **options: Unpack[CopyOptions],
 ) -> CopyResult | DryRun:
-    """Copies files to or from another host, as `fullpipe cp` does, and waits for the end.
+    """Copies files to, from or between other hosts, as `fullpipe cp` does, and waits for the end.
 
     The program runs as a child of this process. If Ctrl-C comes, or `progress` or `event` raises an
     exception, the call ends the program as Ctrl-C would, waits for its end, and then raises. A copy that was

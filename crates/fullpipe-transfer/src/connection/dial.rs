@@ -47,6 +47,11 @@ impl ControlChannel {
         *lock(&self.awaited) = None;
     }
 
+    /// Counts how long the far end is silent from a little later: what this end sends now may take long to arrive.
+    pub(crate) fn await_later(&self) {
+        *lock(&self.awaited) = Some(Instant::now() + JOIN);
+    }
+
     /// Waits until the far end runs, and sends it this program if it has none. Over ssh, the output of login scripts comes
     /// first and is dropped. `send` sends bytes to the far host, and `say` tells the user of the sending. Returns whether the
     /// program was sent; what had been sent before is lost then.
@@ -116,7 +121,7 @@ impl Read for Heard {
     }
 }
 
-fn resolve(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+pub(crate) fn resolve(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     Ok((bare, port).to_socket_addrs()?.collect())
 }
@@ -244,6 +249,14 @@ fn data_addresses(ssh: &Ssh, host: &str) -> Result<Vec<SocketAddr>, TransferErro
         }
         Err(source) => Err(NetError::Resolve { host: name.to_owned(), source }.into()),
     }
+}
+
+/// The name of the host to which ssh connects, as far as is known, and its addresses as far as they are known here. Another far
+/// end may know more.
+pub(crate) fn name_and_addresses(line: &ControlChannel) -> (String, Vec<SocketAddr>) {
+    let name = line.ssh.as_ref().and_then(|SshConnection { ssh, .. }| ssh.host_name()).unwrap_or(&line.peer);
+    let name = name.rsplit('@').next().unwrap_or(name);
+    (name.to_owned(), resolve(name, 0).unwrap_or_default())
 }
 
 /// Whether the error is that the connection ended, not that its data were damaged.

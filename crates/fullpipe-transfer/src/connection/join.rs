@@ -60,7 +60,7 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
 const FIRST_ANSWER: Duration = Duration::from_secs(3);
 
 /// Time for the first connection to the data port of a copy that may not be silent for longer than `stall`.
-fn first_answer(stall: Duration) -> Duration {
+pub(crate) fn first_answer(stall: Duration) -> Duration {
     FIRST_ANSWER.min(stall)
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn answering(
 }
 
 /// Replaces the port of an address, and keeps the rest: a link-local address also names its interface.
-fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+pub(crate) fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
 }

@@ -13,6 +13,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use super::records::{self, Handshake, Opener, Sealer};
+use super::tls;
+use crate::error::TransferError;
 
 /// The protection of a stream: none, or TLS with this end's role and configuration.
 #[derive(Clone)]
@@ -26,6 +28,22 @@ pub enum Protection {
 }
 
 impl Protection {
+    /// The protection of data streams to a far end called `peer`, whose certificate (DER) came over the control connection; it
+    /// is empty if the streams are not encrypted.
+    ///
+    /// # Errors
+    /// The streams are to be encrypted, and there is no certificate.
+    pub(crate) fn of_data(peer: &str, encrypt: bool, certificate: &[u8]) -> Result<Protection, TransferError> {
+        match (encrypt, certificate.is_empty()) {
+            (true, false) => Ok(Protection::Client(tls::data_client(*blake3::hash(certificate).as_bytes())?)),
+            (false, _) => Ok(Protection::None),
+            (true, true) => {
+                let why = "it offers no encryption; use --no-encrypt to copy without".to_owned();
+                Err(TransferError::Trust { peer: peer.to_owned(), why })
+            }
+        }
+    }
+
     /// Protects a stream, after a TLS handshake if it is to be encrypted.
     ///
     /// # Errors

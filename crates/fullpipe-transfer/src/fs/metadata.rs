@@ -157,6 +157,8 @@ pub fn xattrs(file: &File, kinds: Attributes, refused: &mut dyn FnMut(&[u8], &st
 pub struct Unset {
     /// Why the owner could not be set.
     pub owner: Option<io::Error>,
+    /// Whether setuid, setgid or sticky bits that were to be kept could not be set.
+    pub special: bool,
     /// Whether there are extended attributes that the file system does not support.
     pub attributes: bool,
     /// Whether there is an access control list that the file system does not support.
@@ -300,13 +302,18 @@ pub fn dress(
         Some(now) => now,
         None => permissions(file)?,
     };
-    let mut mode = unset.mode(special.mode(meta, now));
+    let wanted = unset.mode(special.mode(meta, now));
+    let mut mode = wanted;
     if special == Special::Source && !mine {
         // The file has another owner than its source, so it must not get setuid or setgid rights.
         mode &= 0o1777;
     }
     if now != mode {
         nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;
+    }
+    if special == Special::Source && wanted & 0o7000 != 0 {
+        // The kernel takes the setgid bit without an error if this user is not in the group (chmod(2)).
+        unset.special = permissions(file)? & 0o7000 != wanted & 0o7000;
     }
     let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
     nix::sys::stat::futimens(file, &last, &changed)?;
@@ -399,7 +406,8 @@ pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: Option<&
         Err(e)
             if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EBADF)) && folder.metadata()?.uid() != me().uid =>
         {
-            Unset::default()
+            let lacking = meta.mode & !folder.metadata()?.mode() & 0o7000;
+            Unset { special: preserve && lacking != 0, ..Unset::default() }
         }
         dressed => dressed?,
     };

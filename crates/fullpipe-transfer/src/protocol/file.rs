@@ -48,13 +48,7 @@ impl FileItem {
 
     /// A number that identifies this version of the file. Blocks of an older version cannot be used.
     pub fn key(&self) -> u64 {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.size.to_le_bytes());
-        for (seconds, nanoseconds) in [self.meta.mtime, self.changed] {
-            hasher.update(&seconds.to_le_bytes()).update(&nanoseconds.to_le_bytes());
-        }
-        hasher.update(self.name.bytes());
-        number(&hasher.finalize())
+        file_key(&self.name, self.size, self.meta.mtime, self.changed)
     }
 
     /// Approximate size of this item in a frame, in bytes.
@@ -62,6 +56,24 @@ impl FileItem {
         let xattrs = self.meta.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8);
         64 + self.name.bytes().len() + xattrs.sum::<usize>()
     }
+}
+
+/// A number that identifies the version of a file: its size, in bytes, and its mtime and ctime.
+pub fn file_key(name: &Name, size: u64, mtime: (i64, u32), changed: (i64, u32)) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&size.to_le_bytes());
+    for (seconds, nanoseconds) in [mtime, changed] {
+        hasher.update(&seconds.to_le_bytes()).update(&nanoseconds.to_le_bytes());
+    }
+    hasher.update(name.bytes());
+    number(&hasher.finalize())
+}
+
+/// A number that identifies the version of a symbolic link.
+pub fn link_key(name: &Name, target: &[u8]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"link").update(&(target.len() as u64).to_le_bytes()).update(target).update(name.bytes());
+    number(&hasher.finalize())
 }
 
 /// A range of bytes of a file.

@@ -1,5 +1,7 @@
 //! The messages that the two ends exchange on the control connection.
 
+use std::net::SocketAddr;
+
 use fullpipe_path::Transport;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +10,7 @@ use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem, Meta};
 use crate::protocol::hello::Hello;
 use crate::protocol::losses::Losses;
-use crate::protocol::name::Name;
+use crate::protocol::name::{Name, Named};
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::sizing::{SenderStats, SizingEvent, SizingMode};
 use crate::protocol::skipped::Skipped;
@@ -182,7 +184,10 @@ pub enum Message {
     },
     /// Client: asks how much there is to send. The far end answers with totals once a second, and at the end with the
     /// entries that it cannot read.
-    Count,
+    Count {
+        /// Whether it also tells the names of all files and links ([`Message::Names`]).
+        names: bool,
+    },
     /// Receiver: the maximum sending rate of all streams together.
     Pace {
         /// The rate in bit/s of payload. `None` means no limit.
@@ -224,6 +229,34 @@ pub enum Message {
         /// The file's number.
         id: u64,
     },
+    /// Client over ssh, before its greeting: the other end of the transfer is a third host, not this client.
+    ThirdParty(Box<ThirdParty>),
+    /// Client between two far ends: open a port for the streams of the other one, and tell it ([`Message::Ready`]).
+    Listen(Box<Connect>),
+    /// Client between two far ends: find out whether the other one's port can be reached.
+    Reach(Box<Reach>),
+    /// Far end: how it has reached the other one, or why it cannot. It answers [`Message::Reach`]; the reason may also answer
+    /// [`Message::Dial`].
+    Reached(Result<Reached, String>),
+    /// Client between two far ends, in place of [`Message::Connect`]: connect the streams to the other one.
+    Dial(Box<Dial>),
+    /// Sender, to a client between two far ends: what only the sender knows of the progress.
+    SenderProgress {
+        /// Bytes of content that it has sent.
+        sent: u64,
+        /// The time spent so far, by kind of work.
+        times: Times,
+        /// Names of files since the last message, if the client asked for names.
+        names: Vec<Named>,
+    },
+    /// Names, each with a zero byte behind it. Client, before [`Message::Connect`] or [`Message::Count`]: a part of the list to
+    /// which [`Sources::listed`] limits a copy. Far end: files and links that it has counted.
+    Names(Vec<u8>),
+    /// Receiver, with [`Options::remove_sources`]: files and links that are complete and on disk, each with the number of the
+    /// version that was copied ([`FileItem::key`], [`link_key`](crate::protocol::file::link_key)).
+    Complete(Vec<(Name, u64)>),
+    /// Sender, with [`Options::remove_sources`], before its last message: what it has removed.
+    Removed(Removed),
 }
 
 /// A client's request for a transfer.
@@ -281,6 +314,8 @@ pub struct Sources {
     pub filter: Filter,
     /// Whether the paths may be patterns ([`crate::source::glob`]).
     pub patterns: bool,
+    /// Whether the copy is limited to a list of names ([`Message::Names`]) below the one source.
+    pub listed: bool,
 }
 
 /// What is left out of the sources ([`crate::source::exclude`]).
@@ -356,6 +391,8 @@ pub struct Options {
     pub acls: bool,
     /// Keep hard links among the files of the copy.
     pub hard_links: bool,
+    /// Remove each file and link of the sources once the receiver has it, complete and on disk.
+    pub remove_sources: bool,
     /// Encrypt the streams.
     pub encrypt: bool,
     /// When to bypass the page cache.
@@ -408,6 +445,56 @@ impl Connect {
     pub fn opened(&self) -> u16 {
         self.transport.streams.saturating_add(self.spare)
     }
+}
+
+/// A client's word that it only introduces a far end to another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThirdParty {
+    /// The other host, as the user typed it. It stands in messages of errors.
+    pub peer: String,
+    /// What the other host was asked for, if that one sends. It is not trusted to send nothing else.
+    pub asked: Option<Sources>,
+    /// Whether the sender tells the client the names of files.
+    pub names: bool,
+}
+
+/// Where a far end may reach the port of another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reach {
+    /// The other host's addresses, as the client knows them.
+    pub addresses: Vec<SocketAddr>,
+    /// The other host's name. Its addresses may differ between networks.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The transport whose streams are to lead there.
+    pub transport: Transport,
+}
+
+/// The path from a far end to the port of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// The address that answered.
+    pub to: SocketAddr,
+    /// Round-trip time, in nanoseconds.
+    pub rtt_ns: u64,
+    /// Largest packet, in bytes, as far as the far end's kernel knows the path.
+    pub mtu: Option<u32>,
+}
+
+/// Where a far end connects its streams.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Dial {
+    /// How to send.
+    pub connect: Connect,
+    /// The other far end's address and port.
+    pub to: SocketAddr,
+    /// The token that each stream must show there.
+    pub token: [u8; 32],
+    /// The streams' certificate (DER), empty if they are not encrypted.
+    pub certificate: Vec<u8>,
+    /// The other far end's UDP port for probes, 0 if there is none.
+    pub udp: u16,
 }
 
 /// The terms that the receiving end sets for the sending end.
@@ -467,6 +554,15 @@ pub struct Deleted {
     /// Number of those that stayed because of [`Deletion::most`].
     pub over_limit: u64,
     /// Those that could not be deleted.
+    pub failed: Skipped,
+}
+
+/// What a sender has removed of its sources ([`Options::remove_sources`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Removed {
+    /// Number of files and links.
+    pub files: u64,
+    /// Those that the receiver has, but that could not be removed or have changed since.
     pub failed: Skipped,
 }
 

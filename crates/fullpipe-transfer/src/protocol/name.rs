@@ -20,6 +20,17 @@ const MAX_PART_BYTES: usize = 255;
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct Name(Vec<u8>);
 
+/// A file that a display may name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Named {
+    /// It begins to be sent, or got its name here.
+    Copied(Name),
+    /// It stays as it is at the destination: it is newer there, and of another size.
+    Newer(Name),
+    /// It was deleted at the destination.
+    Deleted(Name),
+}
+
 /// Why something is not a [`Name`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

@@ -9,6 +9,8 @@ use crate::protocol::skipped::{Skipped, SkippedEntry};
 pub struct NotKept {
     /// Entries whose owner could not be set, although the receiver is root.
     pub owner: Entries,
+    /// Entries whose setuid, setgid or sticky bits could not be set, although they were to be kept.
+    pub special: Entries,
     /// Entries whose extended attributes were lost because the destination's file system has none.
     pub attributes: Entries,
     /// Entries whose access control lists were lost because the destination's file system has none.
@@ -59,6 +61,7 @@ impl NotKept {
     /// Adds what the other end could not keep.
     pub fn merge(&mut self, other: NotKept) {
         self.owner.merge(other.owner);
+        self.special.merge(other.special);
         self.attributes.merge(other.attributes);
         self.access_lists.merge(other.access_lists);
         self.hard_links.merge(other.hard_links);
@@ -72,7 +75,7 @@ impl NotKept {
     }
 
     /// Number of entries that lack something that the user asked for. Owners are not asked for, since root keeps them by
-    /// itself, and hard links that were to be kept are skipped instead.
+    /// itself; of setuid, setgid and sticky bits the user is told, as only their owner may set them; and hard links that were to be kept are skipped instead.
     pub fn asked_for(&self) -> u64 {
         self.attributes.total.saturating_add(self.access_lists.total).saturating_add(self.refused.total)
     }

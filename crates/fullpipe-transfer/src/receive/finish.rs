@@ -1,9 +1,11 @@
-//! Finishes a transfer when everything has arrived: cleans up, removes the journal, and tells the sender.
+//! Finishes a transfer when everything has arrived: cleans up, removes the journal, and tells the sender. Tells it before of what
+//! is complete, if its sources are to be removed.
 
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use super::complete::Complete;
 use super::delete::{self, Deleter, Progress};
 use super::journal::Record;
 use super::receiver::Receiver;
@@ -12,6 +14,9 @@ use crate::fs::{metadata, publish};
 use crate::protocol::message::{Listing, Message};
 use crate::protocol::name::{self, Name};
 use crate::threads::lock;
+
+/// Most names in one message, so that it fits a frame.
+const MAX_TOLD: usize = 512;
 
 impl Receiver {
     /// Called whenever a stream, a file or the sender's list has ended. If it was the last, this finishes the transfer:
@@ -69,6 +74,7 @@ impl Receiver {
             // The names of links and folders at the top. All below lie in folders that were synced just now.
             self.sync_destination().map_err(local("writing the destination folder to disk"))?;
         }
+        self.tell_all_complete()?;
         let verified = self.verifier.close();
         let summary = {
             let mut summary = lock(&self.summary);
@@ -137,5 +143,46 @@ impl Receiver {
         let reader = lock(&self.journal).reader().map_err(local("reading the journal"))?;
         reader.all(each).map_err(local("reading the journal"))?;
         failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
+    }
+}
+
+impl Receiver {
+    /// Takes note of a file that is complete and on disk.
+    pub(super) fn complete(&self, name: &Name, key: u64) -> Result<(), TransferError> {
+        if !self.options.remove_sources {
+            return Ok(());
+        }
+        let mut complete = lock(&self.complete);
+        complete.ready.push((name.clone(), key));
+        if complete.ready.len() >= MAX_TOLD { self.tell(&mut complete) } else { Ok(()) }
+    }
+
+    /// Takes note of a symbolic link that has its name.
+    pub(super) fn link_named(&self, name: &Name, key: u64) {
+        if self.options.remove_sources {
+            lock(&self.complete).links.push((name.clone(), key));
+        }
+    }
+
+    /// Tells the sender what is complete.
+    pub(super) fn tell_complete(&self) -> Result<(), TransferError> {
+        self.tell(&mut lock(&self.complete))
+    }
+
+    /// Tells the sender of the symbolic links, too. Call it when the names in all folders are on disk.
+    pub(super) fn tell_all_complete(&self) -> Result<(), TransferError> {
+        let mut complete = lock(&self.complete);
+        let links = std::mem::take(&mut complete.links);
+        complete.ready.extend(links);
+        self.tell(&mut complete)
+    }
+
+    /// The lock is held while the message is sent: the receiver's last message must not overtake it.
+    fn tell(&self, complete: &mut Complete) -> Result<(), TransferError> {
+        for part in complete.ready.chunks(MAX_TOLD) {
+            self.session.send(&Message::Complete(part.to_vec()))?;
+        }
+        complete.ready.clear();
+        Ok(())
     }
 }

@@ -10,7 +10,7 @@ use super::receiver::Receiver;
 use crate::error::{TransferError, is_gone, local, why};
 use crate::fs::metadata::{Attributes, Unset};
 use crate::fs::{at, metadata, ownership, publish};
-use crate::protocol::file::Meta;
+use crate::protocol::file::{Meta, link_key};
 use crate::protocol::name::{Name, printable};
 use crate::protocol::skipped::SkippedEntry;
 use crate::threads::lock;
@@ -67,6 +67,7 @@ impl Receiver {
             Ok(unset) => {
                 self.not_kept(name, &unset);
                 self.counters.named(name);
+                self.link_named(name, link_key(name, target));
             }
             Err(e) => self.skip(name.bytes(), &e)?,
         }

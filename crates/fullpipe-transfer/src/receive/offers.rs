@@ -61,8 +61,11 @@ impl Receiver {
         };
         let compares = self.options.update || self.options.checksum;
         if (journaled.on_disk.is_some() || compares)
-            && let Ok(Some(want)) = self.stays(item, journaled)
+            && let Ok(Some((want, is_same))) = self.stays(item, journaled)
         {
+            if is_same {
+                self.complete(&item.name, key)?;
+            }
             let mut summary = lock(&self.summary);
             summary.files += 1;
             summary.present += 1;
@@ -100,8 +103,9 @@ impl Receiver {
 
     /// What to answer if the file that is here under an offered file's name stays: an earlier attempt put it here
     /// (`journaled`), `--update` asks to keep files that are the same or newer, or `--checksum` those of the same content. Sets
-    /// its permissions and syncs it, if the options ask for that.
-    fn stays(&self, item: &FileItem, journaled: Journaled) -> io::Result<Option<Want>> {
+    /// its permissions and syncs it, if the options ask for that. Returns also whether the file is the one that is offered, not
+    /// only a newer one.
+    fn stays(&self, item: &FileItem, journaled: Journaled) -> io::Result<Option<(Want, bool)>> {
         let Journaled { on_disk, suspect_since_s } = journaled;
         let update = self.options.update;
         let name = self.names.final_name(&item.name)?;
@@ -115,7 +119,7 @@ impl Receiver {
         let now = file.metadata()?;
         // With --update, a file that is newer here stays.
         if update && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
-            return Ok(Some(if now.len() == item.size { Want::Nothing } else { Want::Newer }));
+            return Ok(Some((if now.len() == item.size { Want::Nothing } else { Want::Newer }, false)));
         }
         let special = Special::of_file(self.options.special);
         if self.options.checksum && on_disk.is_none() {
@@ -131,8 +135,9 @@ impl Receiver {
             }
             if self.options.fsync {
                 file.sync_all()?;
+                metadata::sync_folder(self.root.folder(name.parent().as_ref())?, &file)?;
             }
-            return Ok(Some(Want::Nothing));
+            return Ok(Some((Want::Nothing, true)));
         }
         let sure = on_disk.is_some() || suspect_since_s.is_none_or(|since| changed_before(now.ctime(), since));
         if !metadata::unchanged(&file, item.size, item.meta.mtime)? || !sure {
@@ -161,7 +166,7 @@ impl Receiver {
                 lock(&self.journal).add(&Record::Done { file: item.key(), synced: true })?;
             }
         }
-        Ok(Some(Want::Nothing))
+        Ok(Some((Want::Nothing, true)))
     }
 }
 

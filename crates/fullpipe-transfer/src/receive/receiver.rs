@@ -8,6 +8,7 @@
 //! reading. Apart from duplicating a descriptor, no other lock is held across a system call, and none while a file is
 //! opened or a message sent.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,6 +20,7 @@ use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
 use nix::fcntl::{Flock, OFlag};
 
+use super::complete::Complete;
 use super::delete::{Progress, Rules};
 use super::destination::Destination;
 use super::destination_names::DestinationNames;
@@ -37,7 +39,7 @@ use crate::protocol::chunk::Chunk;
 use crate::protocol::digest::Key;
 use crate::protocol::file::FileItem;
 use crate::protocol::losses::Losses;
-use crate::protocol::message::{Message, Options, Summary};
+use crate::protocol::message::{Message, Options, Removed, Summary};
 use crate::protocol::name::{Name, printable};
 use crate::protocol::skipped::{self, Skipped};
 use crate::sizes::{SMALL, block_size};
@@ -102,6 +104,12 @@ pub struct Receiver {
     pub(super) rules: Option<Rules>,
     /// Guards what was deleted, and the sender's names that it follows from; `None` before everything has arrived.
     pub(super) deleting: Mutex<Option<Progress>>,
+    /// Guards what is complete and was not told to the sender yet. It is held while the sender is told.
+    pub(super) complete: Mutex<Complete>,
+    /// Guards the numbers of the versions of hard links that are to be made ([`FileItem::key`]). It is held alone.
+    pub(super) hard_link_keys: Mutex<HashMap<Name, u64>>,
+    /// Guards what the sender has removed, once the sender has said so.
+    removed: Mutex<Option<Removed>>,
     /// Guards the losses that the sender reports.
     pub(super) losses: Mutex<Option<Losses>>,
     /// Set once the journal is on disk. No file takes its name before that: after a crash of the machine, only the
@@ -164,6 +172,9 @@ impl Receiver {
             changes: to.changes,
             rules: to.rules,
             deleting: Mutex::default(),
+            complete: Mutex::default(),
+            hard_link_keys: Mutex::default(),
+            removed: Mutex::default(),
             losses: Mutex::default(),
             journal_synced: OnceLock::new(),
             session,
@@ -241,6 +252,11 @@ impl Receiver {
         *lock(&self.losses)
     }
 
+    /// What the sender has removed of its sources, if it has said so.
+    pub(crate) fn removed(&self) -> Option<Removed> {
+        lock(&self.removed).take()
+    }
+
     /// The result at this end, and what the sender skipped.
     pub fn summary(&self) -> (Summary, Skipped) {
         let summary = std::mem::take(&mut *lock(&self.summary));
@@ -292,6 +308,7 @@ impl Receiver {
             // After the last message nobody reads any more, and unread data would destroy it (RFC 1122, 4.2.2.13: a
             // close with unread data resets the connection).
             if !self.is_done() {
+                self.check(self.tell_complete());
                 self.check(self.session.send(&Message::Progress { bytes, files, come, partial, moved, times }));
             }
             let flushed = lock(&self.journal).flush();
@@ -348,14 +365,17 @@ impl Receiver {
 
     /// Counts what could not be set of an entry that was copied. `name` is the sender's.
     pub(super) fn not_kept(&self, name: &Name, unset: &Unset) {
-        let Unset { owner, attributes, access_lists, refused, .. } = unset;
-        if owner.is_none() && !attributes && !access_lists && refused.is_empty() {
+        let Unset { owner, special, attributes, access_lists, refused, .. } = unset;
+        if owner.is_none() && !special && !attributes && !access_lists && refused.is_empty() {
             return;
         }
         let mut summary = lock(&self.summary);
         let not_kept = &mut summary.not_kept;
         if let Some(e) = owner {
             not_kept.owner.add(name.bytes(), why(e));
+        }
+        if *special {
+            not_kept.special.add(name.bytes(), "only root, or the owner of both if in the group, may set them");
         }
         if *attributes {
             not_kept.attributes.add(name.bytes(), "the destination's file system has none");
@@ -432,6 +452,7 @@ impl Handler for Receiver {
                 self.finish()?;
             }
             Message::NotKept(not_kept) => lock(&self.summary).not_kept.merge(*not_kept),
+            Message::Removed(removed) if self.options.remove_sources => *lock(&self.removed) = Some(removed),
             Message::Losses(losses) => *lock(&self.losses) = Some(losses),
             Message::Report { end, samples, last } => {
                 self.traces.take(&end, &samples);

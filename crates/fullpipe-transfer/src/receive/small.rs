@@ -102,6 +102,6 @@ impl Receiver {
         if item.size <= SMALL {
             self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
         }
-        Ok(())
+        self.complete(&item.name, item.key())
     }
 }

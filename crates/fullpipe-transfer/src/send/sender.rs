@@ -23,8 +23,8 @@ use crate::fs::{content_hash, sparse};
 use crate::protocol::chunk::{self};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
-use crate::protocol::message::{Message, Options, Summary, Terms, Want};
-use crate::protocol::name::printable;
+use crate::protocol::message::{Message, Options, Removed, Summary, Terms, Want};
+use crate::protocol::name::{Name, printable};
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::send::input::TOTALS_INTERVAL;
@@ -33,6 +33,7 @@ use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
 use crate::source::hard_links::{HardLinks, Known};
 use crate::source::listing;
+use crate::source::removal::Changed;
 use crate::source::tree::WalkOptions;
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
@@ -84,6 +85,15 @@ pub(super) struct State {
     pub(super) summary: Option<Summary>,
 }
 
+/// What was removed of the sources so far.
+#[derive(Default)]
+pub(super) struct Removals {
+    pub(super) removed: Removed,
+    /// What the receiver has, and what is removed only when everything is done.
+    pub(super) late: Vec<(Name, u64)>,
+    pub(super) changed: Changed,
+}
+
 /// The sending end of a session. Threads share it: the walk, one for each stream and one that reads ahead for it, one that
 /// plans answers to offers, and the session's own, which hands it messages.
 pub struct Sender {
@@ -107,6 +117,8 @@ pub struct Sender {
     pub(super) changed: Condvar,
     /// Wakes streams that may not take work yet. They would be woken for each block otherwise.
     pub(super) released: Condvar,
+    /// Guards what was removed of the sources. It is held while a source is removed.
+    pub(super) removals: Mutex<Removals>,
     /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
     pub(super) traces: Traces,
     /// Counters for displays.
@@ -159,6 +171,7 @@ impl Sender {
             tags: terms.tags,
             block,
             state: Mutex::new(state),
+            removals: Mutex::default(),
             changed: Condvar::new(),
             released: Condvar::new(),
             counters,
@@ -551,7 +564,11 @@ impl Handler for Sender {
             Message::Deleted(names) if lock(&self.state).listed => {
                 names.into_iter().for_each(|name| self.counters.deleted(name))
             }
+            Message::Complete(complete) if self.options.remove_sources => self.remove_complete(complete),
             Message::AllDone(summary) => {
+                if lock(&self.state).streams == 0 {
+                    self.remove_late();
+                }
                 let mut state = lock(&self.state);
                 if state.streams > 0 {
                     return Err(self.session.unexpected(&Message::AllDone(summary)));

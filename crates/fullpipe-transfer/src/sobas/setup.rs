@@ -38,7 +38,7 @@ pub(super) const SESSION_CHECK_NS: u64 = 100_000_000;
 const MAX_WAITING_EVENTS: usize = 1000;
 
 /// Keeps an event until a display takes it. A server has no display, and the other end may send any number of events.
-pub(super) fn keep_event(counters: &Counters, event: SizingEvent) {
+pub(crate) fn keep_event(counters: &Counters, event: SizingEvent) {
     let mut events = lock(&counters.sizing_events);
     if events.len() < MAX_WAITING_EVENTS {
         events.push(event);

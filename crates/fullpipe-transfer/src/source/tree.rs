@@ -22,6 +22,7 @@ use crate::protocol::message::Options;
 use crate::protocol::name::Name;
 use crate::protocol::skipped::SkippedEntry;
 use crate::source::exclude::Exclude;
+use crate::source::name_list::NameList;
 
 /// Maximum number of sources of which only the content is sent. Each entry is looked up in all earlier ones.
 const MAX_CONTENT_SOURCES: usize = 256;
@@ -156,6 +157,8 @@ pub struct SourceTree {
     pub top: Option<Name>,
     /// What is left out.
     pub exclude: Arc<Exclude>,
+    /// The names below the source to which the copy is limited, if it is.
+    pub list: Option<Arc<NameList>>,
     /// If set, this is not a source but the error that kept a pattern from finding more.
     pub error: Option<SkippedEntry>,
     /// Device and inode of the source when it was walked first. Later it must be the same: a file system that is not mounted
@@ -166,6 +169,11 @@ pub struct SourceTree {
 }
 
 impl SourceTree {
+    /// Limits source trees to a list of names, if there is one.
+    pub(crate) fn limit(trees: &mut [SourceTree], list: Option<Arc<NameList>>) {
+        trees.iter_mut().for_each(|tree| tree.list = list.clone());
+    }
+
     /// Decides on the entry `name` of this source, by what the earlier sources have.
     pub(crate) fn judge(&self, name: &Name, stat: &FileStat, sight: WalkOptions) -> Verdict {
         match &self.overlaps {

@@ -20,6 +20,7 @@ use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::name::{self, Name};
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::source::hard_links::{HardLinks, Inode, Known};
+use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, Verdict, WalkOptions};
 
 /// Interval between progress reports of a count.
@@ -147,7 +148,7 @@ pub fn walk(
             None => each(Found::Skipped(SkippedEntry::new(shown(place), "it is not a folder"))),
         };
     }
-    if !sight.recursive {
+    if !sight.recursive && place.list.is_none() {
         return each(Found::Skipped(SkippedEntry::for_good(shown(place), "it is a folder; copy it with -r")));
     }
     let mut walk = Walk { place, sight, levels: Vec::new(), each };
@@ -160,7 +161,10 @@ pub fn walk(
         }
         Err(e) => return walk.skip(shown(place), &e),
     }
-    walk.all()
+    match &place.list {
+        Some(list) => walk.listed(list),
+        None => walk.all(0),
+    }
 }
 
 /// A source's path as messages show it.
@@ -194,9 +198,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Reports every entry of the folders that were entered, and of all below them.
-    fn all(&mut self) -> Result<(), TransferError> {
-        while let Some(level) = self.levels.last_mut() {
+    /// Reports every entry of the folders that were entered, the first `above` excepted, and of all below them.
+    fn all(&mut self, above: usize) -> Result<(), TransferError> {
+        while let Some(level) = self.levels.get_mut(above..).and_then(<[Level]>::last_mut) {
             match level.entries.next() {
                 None => drop(self.levels.pop()),
                 Some(Err(e)) => {
@@ -208,6 +212,87 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Reports the entries that a list names, and the folders on the way to them. With `recursive`, reports all that is below
+    /// them, too.
+    fn listed(&mut self, list: &NameList) -> Result<(), TransferError> {
+        // The folder that was last reported with all that is below it.
+        let mut done: Option<&Path> = None;
+        for name in list.names() {
+            let path = Path::new(OsStr::from_bytes(name));
+            if done.is_some_and(|done| path.starts_with(done)) {
+                continue;
+            }
+            while self.levels.len() > 1 && self.levels.last().is_some_and(|level| !lies_in(path, &level.below)) {
+                self.levels.pop();
+            }
+            let Some(level) = self.levels.last() else { return Ok(()) };
+            let depth = self.levels.len();
+            if name.is_empty() {
+                // The source itself.
+                if self.sight.recursive {
+                    return self.all(0);
+                }
+                continue;
+            }
+            if let Err(e) = Name::try_from(name.to_vec()) {
+                (self.each)(Found::Skipped(SkippedEntry::for_good(name, e.to_string())))?;
+                continue;
+            }
+            let way: Vec<Vec<u8>> = path
+                .strip_prefix(&level.below)
+                .unwrap_or(path)
+                .components()
+                .map(|part| part.as_os_str().as_bytes().to_vec())
+                .collect();
+            let Some((last, way)) = way.split_last() else { continue };
+            let mut there = true;
+            for part in way {
+                there = there && self.pass(part, name)?;
+            }
+            if !there {
+                continue;
+            }
+            let depth = depth + way.len();
+            self.entry(last)?;
+            if self.sight.recursive && self.levels.len() > depth {
+                self.all(depth)?;
+                done = Some(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a folder of the innermost one, on the way to an entry that a list names. Returns false if it is not entered.
+    fn pass(&mut self, part: &[u8], listed: &[u8]) -> Result<bool, TransferError> {
+        let Some(level) = self.levels.last() else { return Ok(false) };
+        let (depth, below, at) = (self.levels.len(), level.below.join(OsStr::from_bytes(part)), level.at.join(part));
+        let name = match &level.name {
+            Some(name) => name.join(part),
+            None => Name::try_from(part.to_vec()),
+        };
+        let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let opened =
+            if self.sight.dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
+        let entry = match (opened, name) {
+            (Ok(folder), Ok(name)) => {
+                self.enter(Some(name), below, at, folder)?;
+                return Ok(self.levels.len() > depth);
+            }
+            (_, Err(e)) => SkippedEntry::for_good(listed, e.to_string()),
+            (Err(_), _)
+                if at::look(&level.folder, at::part(part)).is_ok_and(|stat| at::kind(&stat) == SFlag::S_IFLNK) =>
+            {
+                let why = format!(
+                    "{} is a symbolic link, which only -L follows",
+                    name::printable(below.as_os_str().as_bytes())
+                );
+                SkippedEntry::for_good(listed, why)
+            }
+            (Err(e), _) => unlisted(listed, &e, unreadable(&e)),
+        };
+        (self.each)(Found::Skipped(entry)).map(|()| false)
     }
 
     /// Reports one entry of the innermost folder, and enters it if it is a folder.
@@ -243,7 +328,11 @@ impl Walk<'_> {
             Ok(stat) => stat,
             Err(e) => {
                 let why = missing(&at.root, &at.path, &e);
-                return (self.each)(Found::Skipped(SkippedEntry::new(name.bytes().to_vec(), why)));
+                let entry = match &self.place.list {
+                    Some(_) => unlisted(name.bytes(), &e, why),
+                    None => SkippedEntry::new(name.bytes(), why),
+                };
+                return (self.each)(Found::Skipped(entry));
             }
         };
         match self.place.judge(&name, &stat, self.sight) {
@@ -320,6 +409,17 @@ impl Walk<'_> {
     }
 }
 
+/// Whether a name below the source is that of something in a folder below the source.
+fn lies_in(name: &Path, folder: &Path) -> bool {
+    name != folder && name.starts_with(folder)
+}
+
+/// Makes the report for an entry that a list names and that cannot be read. What does not exist leaves nothing to do.
+fn unlisted(name: &[u8], error: &std::io::Error, why: String) -> SkippedEntry {
+    let for_good = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
+    SkippedEntry { for_good, ..SkippedEntry::new(name, why) }
+}
+
 /// Explains why a path that may end in a symbolic link cannot be opened.
 fn missing(root: &Root, path: &Path, error: &std::io::Error) -> String {
     let is_link = || root.open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).is_ok();
@@ -340,13 +440,15 @@ pub struct Count {
     pub skipped: Skipped,
 }
 
-/// Counts the files in source trees. It calls `tick` with the totals so far about once a second.
+/// Counts the files in source trees. It calls `each` with the name of every file and link, and `tick` with the totals so far
+/// about once a second.
 ///
 /// # Errors
-/// Those of `tick`.
+/// Those of `each` and `tick`.
 pub fn count(
     places: &[SourceTree],
     sight: WalkOptions,
+    each: &mut dyn FnMut(&Name) -> Result<(), TransferError>,
     tick: &mut dyn FnMut(&Count) -> Result<(), TransferError>,
 ) -> Result<Count, TransferError> {
     let mut count = Count::default();
@@ -361,9 +463,11 @@ pub fn count(
                     if !matches!(links.find(inode, &item.name), Known::Under(_)) {
                         count.bytes = count.bytes.saturating_add(item.size);
                     }
+                    each(&item.name)?;
                 }
+                Found::Link { name, .. } => each(&name)?,
                 Found::Skipped(entry) => count.skipped.add(entry),
-                Found::Folder { .. } | Found::Link { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
+                Found::Folder { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
             }
             if told.elapsed() >= REPORT_INTERVAL {
                 told = Instant::now();
@@ -433,6 +537,7 @@ mod tests {
             path,
             top: Some(Name::try_from(b"top".to_vec()).unwrap()),
             exclude: Arc::default(),
+            list: None,
             error: None,
             id: Default::default(),
             overlaps: None,
@@ -461,7 +566,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path(), Within::Anywhere).unwrap());
         let (exclude, path) = (Arc::default(), PathBuf::from("top"));
-        let place = SourceTree { root, path, top: None, exclude, error: None, id: Default::default(), overlaps: None };
+        let (list, error, overlaps) = (None, None, None);
+        let place = SourceTree { root, path, top: None, exclude, list, error, id: Default::default(), overlaps };
         let attributes = metadata::Attributes::default();
         let sight = WalkOptions { recursive: true, dereference: false, attributes, hard_links: false };
         let seen = || {

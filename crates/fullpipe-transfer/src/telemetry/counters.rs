@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::protocol::message::Times;
-use crate::protocol::name::Name;
+use crate::protocol::name::{Name, Named};
 use crate::protocol::sizing::SizingEvent;
 use crate::threads::lock;
 
@@ -41,17 +41,6 @@ pub struct Counters {
     /// Guards the names of files that began to be sent, or got their names here, until a display takes them; `None` if no
     /// display wants them.
     names: Option<Mutex<Vec<Named>>>,
-}
-
-/// A file that a display may name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Named {
-    /// It begins to be sent, or got its name here.
-    Copied(Name),
-    /// It stays as it is at the destination: it is newer there, and of another size.
-    Newer(Name),
-    /// It was deleted at the destination.
-    Deleted(Name),
 }
 
 impl Counters {

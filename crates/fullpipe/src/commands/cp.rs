@@ -1,9 +1,10 @@
-//! `fullpipe cp`: copies files to or from another host, and goes on after a lost connection.
+//! `fullpipe cp`: copies files to, from or between other hosts, and goes on after a lost connection.
 
 mod args;
 mod endpoint;
 mod explain;
 mod filters;
+mod foreign_flags;
 mod lab;
 mod loss_advice;
 mod names;
@@ -16,21 +17,27 @@ mod via;
 mod windows;
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::Classified;
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
+use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, third_party};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
+use fullpipe_transfer::protocol::name::printable;
+use fullpipe_transfer::source::name_list::NameList;
 use rand::RngExt;
 
 use crate::failure::{Failure, Result};
 use crate::{output, ports, rlimit, run_record};
 pub use args::Args;
 use endpoint::Place;
+pub use foreign_flags::wrong as wrong_flag;
 use progress::Watch;
 pub use report::print_failed;
 use transport::Chosen;
@@ -81,9 +88,10 @@ fn copy(args: Args) -> Result {
         Some(order) => order,
         None => endpoint::order(&args, &from, &to)?,
     };
-    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint);
+    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint, &way);
+    let list = args.filters.list()?;
     if args.dry_run {
-        return explain::dry_run(&args, &mut endpoint, (choice, note), &way, options);
+        return explain::dry_run(&args, &mut endpoint, (choice, note), (&way, list.as_ref()), options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
@@ -91,9 +99,11 @@ fn copy(args: Args) -> Result {
     if let Some(path) = &args.log_file {
         let file = std::fs::File::options().append(true).create(true).open(path);
         output::log_to(file.map_err(|e| TransferError::of_file(format!("--log-file {}", path.display()), &e))?);
+        output::log(format_args!("fullpipe {}: {}", env!("CARGO_PKG_VERSION"), command_line(std::env::args_os())));
     }
     let began = Instant::now();
-    let copy = Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, options, chosen: RefCell::default() };
+    let copy =
+        Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, list, options, chosen: RefCell::default() };
     let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);
@@ -109,7 +119,23 @@ fn copy(args: Args) -> Result {
         watch.say(&advice);
     }
     let recorded = copy.record(&watch, &finished, took);
-    report::report(&args, &finished, (watch.earlier(), watch.spared()), took).and(recorded)
+    report::report(&args, &finished, (watch.earlier(), watch.spared(), watch.bottleneck()), took, recorded)
+}
+
+/// The command line as it was typed. The command of `--ssh` is left out, since a password may stand in it.
+fn command_line(words: impl Iterator<Item = OsString>) -> String {
+    let mut is_secret = false;
+    let mut shown = Vec::new();
+    for word in words {
+        let word = printable(word.as_bytes());
+        let begins = word.starts_with("--ssh=");
+        shown.push(match std::mem::replace(&mut is_secret, word == "--ssh") {
+            true => "...".to_owned(),
+            false if begins => "--ssh=...".to_owned(),
+            false => word,
+        });
+    }
+    shown.join(" ")
 }
 
 /// Turns the flags into the options of the protocol.
@@ -124,12 +150,14 @@ fn options(args: &Args) -> Result<Options> {
     Ok(Options {
         recursive: args.recursive,
         dereference: args.dereference,
-        fsync: args.fsync,
+        // What the receiver has may be the only copy.
+        fsync: args.fsync || args.remove_source_files,
         special: args.preserve,
         verify: args.verify,
         xattrs: args.xattrs,
         acls: args.acls,
         hard_links: args.hard_links,
+        remove_sources: args.remove_source_files,
         encrypt: !args.no_encrypt,
         direct: args.direct,
         block,
@@ -146,6 +174,8 @@ struct Copy<'a> {
     /// The far end, and how it is reached.
     endpoint: RefCell<Endpoint>,
     way: &'a Way,
+    /// The names below the source to which the copy is limited, if it is.
+    list: Option<Arc<NameList>>,
     options: Options,
     /// How the last attempt sent, and over which path.
     chosen: RefCell<Option<(Chosen, Between)>>,
@@ -208,7 +238,7 @@ impl Copy<'_> {
         let kept = match self.way {
             Way::PushInput(..) => "nothing of what came from standard input was kept",
             Way::PullOutput(..) => "standard output has got only a part of the file, if any",
-            Way::Push(..) | Way::Pull(..) => return error.into(),
+            Way::Push(..) | Way::Pull(..) | Way::ThirdParty(..) => return error.into(),
         };
         let class = error.class();
         let what =
@@ -235,9 +265,10 @@ impl Copy<'_> {
             }
         };
         let mut show = |counters: &_| watch.show(counters);
-        client::run(&mut Order {
+        let mut order = Order {
             endpoint: &self.endpoint.borrow(),
             way: self.way.clone(),
+            list: self.list.clone(),
             options: self.options,
             choose: &choose,
             chosen: &tell,
@@ -245,7 +276,11 @@ impl Copy<'_> {
             names: args.verbose || args.log_file.is_some() || args.json && args.updates(),
             show: &mut show,
             interrupted,
-        })
+        };
+        match self.way {
+            Way::ThirdParty(..) => third_party::run(&mut order),
+            _ => client::run(&mut order),
+        }
     }
 
     /// Writes the record, if `--record` wants one. A copy that moved nothing has no rate, and a profile made of such
@@ -261,5 +296,17 @@ impl Copy<'_> {
             return Ok(());
         }
         record::write(self.args, to, &self.endpoint.borrow(), self.way, finished, took, &watch.noted())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_of_ssh_is_not_logged() {
+        let shown = |words: &str| command_line(words.split(' ').map(OsString::from));
+        assert_eq!(shown("cp -r --ssh secret a b:"), "cp -r --ssh ... a b:");
+        assert_eq!(shown("cp --ssh=secret a b:"), "cp --ssh=... a b:");
     }
 }

@@ -63,6 +63,9 @@ struct New {
     /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Make a token for a server that has not been started yet, whose --token-file FILE does not exist
+    #[arg(long)]
+    new_server: bool,
     /// Print the token and what it grants as JSON on stdout
     #[arg(long)]
     json: bool,
@@ -134,6 +137,13 @@ fn new(args: &New) -> Result {
     let grant = Grant { name: String::new(), rights, folder, expires_unix_s };
     // Without one, the token is for a server that has not begun.
     let is_first = !token::has_identity(&file);
+    if is_first && !args.new_server && args.token_file.is_some() {
+        let file = file.display();
+        return Err(Failure::usage(format!(
+            "--token-file {file}: no server has its tokens there; give the file that 'fullpipe serve' was started with, or add \
+             --new-server if that server is still to be started"
+        )));
+    }
     let mut kept = false;
     let keep = |token: &Token, _: &Grant| match &args.out {
         Some(out) => write(out, token).inspect(|()| kept = true),

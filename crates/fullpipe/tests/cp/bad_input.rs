@@ -17,7 +17,12 @@ use crate::tree::{bytes, leftovers, only, same, same_content, write};
 fn words_that_make_no_copy() {
     for (words, part) in [
         ("a b", "source and destination are both on this host"),
-        ("one:a two:b", "source or destination must be on this host"),
+        ("one:a fullpipe://two/b", "a copy between two other hosts goes over ssh at both"),
+        ("fullpipe://one/a two:b", "a copy between two other hosts goes over ssh at both"),
+        ("one:a b two:c/", "b is on this host, other sources are not"),
+        ("one:a two:b three:c/", "the sources are on different hosts"),
+        ("one:a two:b --record r", "--record needs an end of the copy on this host"),
+        ("one:a two:b --transport udt", "--transport udt needs an end of the copy on this host"),
         ("one:a two:b c", "the sources are on different hosts"),
         ("one:a b c", "copy from one host at a time"),
         ("a :b", "the name of a host is missing before the colon"),
@@ -40,6 +45,28 @@ fn words_that_make_no_copy() {
         assert_eq!(done.code(), 2, "{words}: {}", done.err);
         only(dir.path(), &["a"]);
     }
+}
+
+/// Who comes from rsync is told what to use instead.
+#[test]
+fn flags_of_other_programs() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let wrong = |words: &str, part: &str| {
+        host.copy(true, words, "a", "to").fails_at_once(2, part);
+        let mut cp = host.copy(true, &format!("--json {words}"), "a", "to");
+        let last = cp.fails(2, part).json().pop().unwrap();
+        assert!(last["kind"] == "failed" && last["error"].as_str().unwrap().contains(part), "{last}");
+    };
+    wrong("-rz", "'fullpipe cp' has no -z: nothing is compressed; compress before the copy");
+    wrong("--partial", "has no --partial: leave it out: an interrupted copy always resumes");
+    wrong("--backup-dir=x", "has no --backup-dir: no older files are kept");
+    wrong("-avh", "-h is help here: write -avh without h");
+    assert!(!host.file("to").exists());
+    // Help is help, and the guess at a mistyped flag is the command line's.
+    let help = host.copy(true, "-h", "a", "to").ok();
+    assert!(help.out.contains("Usage: fullpipe cp"), "{}", help.out);
+    host.copy(true, "--recursiv", "a", "to").fails(2, "'--recursive'");
 }
 
 #[test]

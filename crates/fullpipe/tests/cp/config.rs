@@ -41,6 +41,11 @@ fn a_host_has_its_flags() {
     // The same from there, and for a user of that name.
     let from = format!("{}@far:{}", whoami(), host.file("a").display());
     plain(&host).arg(from).arg(host.file("c")).ok();
+    // A wrong file matters to no copy that reads none.
+    configure(&host, "wrong");
+    plain(&host).arg(host.file("a")).arg(host.far("e")).fails_at_once(2, "config.toml");
+    host.cp().arg("--no-config").arg(host.file("a")).arg(host.far("e")).ok();
+    configure(&host, &all);
     // Another host has none of them.
     let other = format!("other:{}", host.file("d").display());
     plain(&host).words("--ssh false").arg(host.file("a")).arg(other).fails(4, "other");

@@ -312,12 +312,16 @@ fn what_the_log_says() {
         cp.arg("--log-file").arg(&log).ok();
         let text = fs::read_to_string(&log).unwrap();
         let lines: Vec<&str> = text.lines().map(|line| line.split_once("Z ").unwrap().1).collect();
-        assert_eq!(lines[..2], ["copied: $'a\\nb'", "deleted: stale"], "{text}");
-        assert!(lines.len() == 3 && lines[2].starts_with("1 file, 1 deleted, 1 B in "), "{text}");
+        let first = lines[0].strip_prefix(concat!("fullpipe ", env!("CARGO_PKG_VERSION"), ": ")).unwrap();
+        assert!(first.contains(" cp --ssh ... ") && first.contains(" -rq --delete "), "{text}");
+        assert_eq!(lines[1..3], ["copied: $'a\\nb'", "deleted: stale"], "{text}");
+        // A copy that is so small has no rate.
+        assert!(lines.len() == 4 && lines[3].starts_with("1 file, 1 deleted, 1 B in "), "{text}");
+        assert!(!lines[3].contains("b/s"), "{text}");
         let mut failed = host.copy(push, "-q", "missing", "to/");
         failed.arg("--log-file").arg(&log).run();
         let text = fs::read_to_string(&log).unwrap();
-        assert!(text.lines().count() == 4 && text.contains("Z error: "), "{text}");
+        assert!(text.lines().count() == 6 && text.contains("Z error: "), "{text}");
     });
 }
 
@@ -332,10 +336,30 @@ fn what_json_says() {
     let progress = lines.iter().find(|line| line["kind"] == "progress").unwrap();
     assert_eq!(progress["found_bytes"], 12 * MIB);
     assert_eq!((done.number("files"), done.number("bytes")), (1, 12 * MIB as u64));
+    assert_eq!((&lines[lines.len() - 1]["exit_code"], &lines[lines.len() - 1]["error"]), (&0.into(), &().into()));
+    assert_eq!(lines[lines.len() - 1]["bottleneck"], "network");
     assert_eq!(done.err, "");
     // Words go to standard error, none with --quiet; that nothing is encrypted is always one of them.
     let done = host.cp().arg("--no-encrypt").arg(host.file("a\nb")).arg(host.far("to2")).ok();
     assert!(done.out.is_empty() && done.err.contains("not encrypted"), "{done:?}");
     let done = host.cp().arg("-q").arg(host.file("a\nb")).arg(host.far("to2")).ok();
     assert_eq!((done.out.as_str(), done.err.as_str()), ("", ""));
+}
+
+/// What standard error says last, a program reads in the last line of standard output.
+#[test]
+fn how_a_copy_ended_is_in_the_last_line_of_json() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("tree/a"), "1");
+        for stale in ["1", "2"] {
+            write(host.file("to").join(stale), "stale");
+        }
+        let done = host.copy(push, "-r --delete --max-delete 1 --json", "tree/.", "to").run();
+        let last = done.json().pop().unwrap();
+        assert_eq!((done.code(), &last["exit_code"], &last["deleted"]), (1, &1.into(), &1.into()), "{last}");
+        let error = last["error"].as_str().unwrap();
+        assert!(error == "1 file or folder was not deleted" && done.err.contains(error), "{last}: {}", done.err);
+        assert_eq!((&last["not_deleted"], &last["bottleneck"]), (&serde_json::json!([]), &().into()), "{last}");
+    });
 }

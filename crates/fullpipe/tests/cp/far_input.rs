@@ -49,6 +49,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         xattrs: false,
         acls: false,
         hard_links: false,
+        remove_sources: false,
         encrypt: false,
         direct,
         block: 4 << 20,
@@ -71,40 +72,49 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
     let task = if push {
         message::Task::Push(target)
     } else {
-        message::Task::Pull(message::Sources { paths: vec![path], filter: message::Filter::default(), patterns: true })
+        message::Task::Pull(message::Sources {
+            paths: vec![path],
+            filter: message::Filter::default(),
+            patterns: true,
+            listed: false,
+        })
     };
     [frame(&Message::Secret(vec![])), frame(&Message::Setup(Box::new(Setup { task, options, probably: None })))]
         .concat()
+}
+
+/// What says that the other end is a third host.
+fn third_party() -> message::ThirdParty {
+    message::ThirdParty { peer: "\x1b[2J".repeat(1000), asked: Some(message::Sources::default()), names: true }
+}
+
+/// How to send: rarely in a way that is possible.
+fn connect(rng: &mut StdRng) -> Connect {
+    let cc = if rng.random() { "../../x" } else { "cubic" };
+    let streams = if rng.random() { rng.random() } else { 1 };
+    Connect {
+        spare: 0,
+        transport: Transport { cc: cc.into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None },
+        sizing: rng.random::<bool>().then_some(SizingMode::All),
+        rtt_ns: rng.random(),
+        terms: rng.random::<bool>().then(|| message::Terms {
+            offer: rng.random(),
+            key: Key(rng.random()),
+            tags: Key(rng.random()),
+        }),
+        port: rng.random(),
+        relays: rng.random(),
+    }
 }
 
 /// Any message, at a time when it may make no sense.
 fn message(rng: &mut StdRng) -> Message {
     let name = Name::try_from(b"../x".to_vec()).or_else(|_| Name::try_from(b"x".to_vec())).unwrap();
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (i64::MIN, u32::MAX), xattrs: vec![] };
-    let transport = Transport {
-        cc: "../../x".into(),
-        streams: rng.random(),
-        buffer: Buffer::Auto,
-        pacing: None,
-        dscp: None,
-        mss: None,
-    };
-    match rng.random_range(0..19) {
+    match rng.random_range(0..24) {
         0 => Message::Ping { n: rng.random() },
         1 => Message::Pong { n: rng.random() },
-        2 => Message::Connect(Box::new(Connect {
-            spare: 0,
-            transport,
-            sizing: rng.random::<bool>().then_some(SizingMode::All),
-            rtt_ns: rng.random(),
-            terms: rng.random::<bool>().then(|| message::Terms {
-                offer: rng.random(),
-                key: Key(rng.random()),
-                tags: Key(rng.random()),
-            }),
-            port: rng.random(),
-            relays: rng.random(),
-        })),
+        2 => Message::Connect(Box::new(connect(rng))),
         3 => Message::Offer(vec![]),
         4 => Message::Want(vec![message::Want::All; rng.random_range(0..100)]),
         5 => Message::Folder { name, meta },
@@ -117,12 +127,27 @@ fn message(rng: &mut StdRng) -> Message {
         }
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
         10 => Message::Unwanted { id: rng.random() },
-        11 => Message::Count,
+        11 => Message::Count { names: false },
         13 => Message::Refused { why: String::new(), retry: false, class: 0 },
         14 => Message::GivenUp { id: rng.random() },
         15 => Message::List,
         16 => Message::Listed(Skipped::default()),
         17 => Message::Listing(Listing { folder: Some(name), names: vec![b"..".to_vec(), vec![]], last: rng.random() }),
+        18 => Message::ThirdParty(Box::new(third_party())),
+        19 => Message::Listen(Box::new(connect(rng))),
+        20 => {
+            let addresses = vec![([127, 0, 0, 1], 0).into(); rng.random_range(0..3)];
+            let (host, port) = ("127.0.0.1".to_owned(), rng.random_range(1..3));
+            Message::Reach(Box::new(message::Reach { addresses, host, port, transport: connect(rng).transport }))
+        }
+        21 => Message::Dial(Box::new(message::Dial {
+            connect: connect(rng),
+            to: ([127, 0, 0, 1], rng.random_range(1..3)).into(),
+            token: [7; 32],
+            certificate: vec![0; rng.random_range(0..9)],
+            udp: rng.random(),
+        })),
+        22 => Message::Reached(Err("\x1b[2J".repeat(1000))),
         12 => Message::Failed { why: "\x1b[2J".repeat(1000), retry: true, class: 7 },
         _ => Message::Deleted(vec![name; 100]),
     }
@@ -139,6 +164,9 @@ fn words(seed: u64, dir: &Path) -> Vec<u8> {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut all = Vec::new();
     let right = rng.random_range(0..4);
+    if rng.random_ratio(1, 3) {
+        all.extend(frame(&Message::ThirdParty(Box::new(third_party()))));
+    }
     if right > 0 {
         all.extend(hello());
     }

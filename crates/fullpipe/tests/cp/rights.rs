@@ -337,8 +337,17 @@ fn another_owners_rights_are_not_given() {
     mode(host.file("tool"), 0o6755);
     fs::create_dir(host.file("to")).unwrap();
     mode(host.file("to"), 0o777);
-    host.cp().far_program(&host.unprivileged()).arg("-p").arg(host.file("tool")).arg(host.far("to/")).ok();
+    // A folder of a group, of which the receiver is not the owner either.
+    fs::create_dir(host.file("shared")).unwrap();
+    mode(host.file("shared"), 0o2755);
+    let mut cp = host.cp();
+    cp.far_program(&host.unprivileged()).words("-rp").arg(host.file("tool")).arg(host.file("shared"));
+    let done = cp.arg(host.far("to/")).ok();
     assert_eq!(fs::metadata(host.file("to/tool")).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(fs::metadata(host.file("to/shared")).unwrap().mode() & 0o7777, 0o755);
+    // That is told, once for all.
+    let told = "not kept: setuid, setgid or sticky bits of 2 files or folders, the first tool: only root";
+    assert!(done.err.contains(told), "{}", done.err);
 }
 
 /// As scp and rsync: setuid, setgid and sticky bits come along with -p alone; without it a folder keeps its own.

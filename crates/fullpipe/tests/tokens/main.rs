@@ -169,8 +169,17 @@ fn rights_are_kept() {
         refused(stage.run(&cp, &writes), "leave out --delete");
         refused(stage.run(&cp, &reads), "is read-only");
     }
+    for dry in ["-q", "--dry-run"] {
+        let cp = ["cp", "--remove-source-files", dry, &stage.url("/a/a"), "got"];
+        refused(stage.run(&cp, &reads), "leave out --remove-source-files");
+        refused(stage.run(&cp, &writes), "is write-only");
+    }
     assert!(stage.at("root/a/a").exists());
     assert!(!stage.at("got").exists());
+    let both = stage.new_token(&[]);
+    fine(stage.run(&["cp", "-q", "--remove-source-files", &stage.url("/b/b"), "got"], &both));
+    assert!(stage.at("got").exists() && !stage.at("root/b/b").exists());
+    fs::remove_file(stage.at("got")).unwrap();
     fine(stage.measure(&reads));
     fine(stage.measure(&writes));
     let (code, text) = error(&stage.token(&["new", "--read-only", "--write-only"]));
@@ -270,7 +279,9 @@ fn a_file_that_cannot_be_written_is_named_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let fails = |words: &[&str], part: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
-        let (code, text) = error(&command.args(["token", "new"]).args(words).current_dir(dir.path()).output().unwrap());
+        let (code, text) = error(
+            &command.args(["token", "new", "--new-server"]).args(words).current_dir(dir.path()).output().unwrap(),
+        );
         assert!(code == 5 && text.contains(part) && !text.contains("at the destination"), "{words:?}: {code}: {text}");
         assert_eq!(text.trim().lines().count(), 1, "{text}");
     };
@@ -317,7 +328,11 @@ fn tokens_may_come_before_the_server() {
     let (file, root) = (dir.path().join("token"), dir.path().join("root"));
     fs::create_dir(&root).unwrap();
     let (file, root) = (file.to_str().unwrap(), root.to_str().unwrap());
-    let made = fullpipe_args(&["token", "new", "--read-only", "--root", root, "--token-file", file]);
+    // A mistyped name of the server's file makes nothing.
+    let (code, text) = error(&fullpipe_args(&["token", "new", "--token-file", file]));
+    assert!(code == 2 && text.contains("no server has its tokens there") && text.contains("--new-server"), "{text}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    let made = fullpipe_args(&["token", "new", "--new-server", "--read-only", "--root", root, "--token-file", file]);
     assert_eq!(error(&made).0, 0, "{made:?}");
     let _server = Server::start(&format!("--root {root} --token-file {file}"));
     let listed = common::json_lines(&fullpipe_args(&["token", "list", "--json", "--token-file", file]));
@@ -412,7 +427,7 @@ fn state_that_others_may_have_written_is_refused_and_what_they_may_read_is_told_
     let (root, file) = (dir.path().join("root"), dir.path().join("token"));
     fs::create_dir(&root).unwrap();
     let words = ["--root", root.to_str().unwrap(), "--token-file", file.to_str().unwrap()];
-    assert_eq!(error(&fullpipe_args(&["token", "new", "--token-file", words[3]])).0, 0);
+    assert_eq!(error(&fullpipe_args(&["token", "new", "--new-server", "--token-file", words[3]])).0, 0);
     fs::remove_file(dir.path().join("token.lock")).unwrap();
     // With a first token too.
     let made = fullpipe_args(&["token", "new", "--token-file", words[3], "--out", words[3]]);
@@ -474,7 +489,7 @@ fn the_exit_code_tells_a_wrong_store_from_one_that_cannot_be_reached() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
     let list = || error(&fullpipe_args(&["token", "list", "--token-file", file.to_str().unwrap()]));
-    assert_eq!(error(&fullpipe_args(&["token", "new", "--token-file", file.to_str().unwrap()])).0, 0);
+    assert_eq!(error(&fullpipe_args(&["token", "new", "--new-server", "--token-file", file.to_str().unwrap()])).0, 0);
     let store = dir.path().join("token.store");
     fs::set_permissions(&store, Permissions::from_mode(0o666)).unwrap();
     let (code, text) = list();

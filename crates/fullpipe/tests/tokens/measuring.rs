@@ -206,6 +206,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         xattrs: false,
         acls: false,
         hard_links: false,
+        remove_sources: false,
         encrypt: false,
         direct: message::Direct::Off,
         block: 1 << 20,
@@ -217,7 +218,12 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         stall_ns: 1_000_000_000,
     };
     let paths = vec![b"/".to_vec()];
-    let task = message::Task::Pull(message::Sources { paths, filter: message::Filter::default(), patterns: false });
+    let task = message::Task::Pull(message::Sources {
+        paths,
+        filter: message::Filter::default(),
+        patterns: false,
+        listed: false,
+    });
     let transport = Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
     let terms = Some(message::Terms {
         offer: false,

@@ -28,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   fullpipe cp -r big/ me@host:/data/              over ssh; nothing needs to be installed on host
   fullpipe cp 'host:/data/*.h5' .                 from host, by pattern
+  fullpipe cp -r one:/data/big two:/data/         from one host straight to another
   tar c big | fullpipe cp - host:/data/big.tar    what comes from a pipe
   fullpipe cp -r big/ fullpipe://host:7412/       to a host that runs 'fullpipe serve --root DIR'
   fullpipe cp x lab:rtt=91.6ms,rate=10gbit:/tmp/  over an emulated path, on this host
@@ -40,7 +41,7 @@ An interrupted or failed copy goes on where it was when the same command is repe
 #[command(mut_args = show_in_short_help)]
 pub struct Args {
     /// Sources, then the destination: local names, and on one side HOST:PATH (ssh), fullpipe://HOST:PORT/PATH (a server), or as
-    /// destination lab:KEYS:/PATH (the testbed); '-' is standard input or output
+    /// destination lab:KEYS:/PATH (the testbed); or HOST:PATH on both sides; '-' is standard input or output
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub paths: Vec<OsString>,
 
@@ -55,11 +56,15 @@ pub struct Args {
     pub preserve: bool,
     /// Delete files and folders at the destination, in the folders that are copied, that the source does not have; only once
     /// everything has arrived. What --exclude excludes stays
-    #[arg(long, requires = "recursive", help_heading = FILES)]
+    #[arg(long, requires = "recursive", conflicts_with = "files-from", help_heading = FILES)]
     pub delete: bool,
     /// Delete at most N files and folders
     #[arg(long, value_name = "N", requires = "delete", help_heading = FILES)]
     pub max_delete: Option<u64>,
+    /// Remove each file and link of the sources once the destination has it, complete and on disk (--fsync is implied); what has
+    /// changed meanwhile stays, and so do folders
+    #[arg(long, conflicts_with_all = ["delete", "dereference"], help_heading = FILES)]
+    pub remove_source_files: bool,
     /// Copy what symbolic links point to, not the links
     #[arg(long, short = 'L', help_heading = FILES)]
     pub dereference: bool,
@@ -117,6 +122,10 @@ pub struct Args {
     #[arg(long, default_value = "60s", value_name = "TIME", help_heading = HEADING)]
     pub stall: Time,
 
+    /// Read no configuration file
+    #[arg(long, help_heading = HEADING)]
+    pub no_config: bool,
+
     /// Connect to HOST:PATH with this command and its options
     #[arg(long, default_value = SSH, value_name = "COMMAND", help_heading = OVER_SSH)]
     pub ssh: String,
@@ -143,7 +152,7 @@ pub struct Args {
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
     /// Carry the data over connections to a data port of the far host (tcp), over ssh connections (ssh), or over ssh if TCP does
-    /// not get through within 3 s, which is remembered (auto)
+    /// not get through within 3 s, which is remembered (auto). Between two other hosts: straight (tcp), through this host (ssh)
     #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", help_heading = OVER_SSH)]
     #[arg(hide_possible_values = true)]
     pub via: Wanted,
@@ -164,6 +173,9 @@ pub struct Args {
     /// The emulated path on whose behalf this process runs inside the guest
     #[arg(long, hide = true)]
     pub guest: Option<String>,
+    /// The command line with what the configuration files set for the host of the sources, if the copy is between two hosts.
+    #[arg(skip)]
+    pub source: Option<Box<Args>>,
 
     /// Show how the data will be sent, and why
     #[arg(long, help_heading = OUTPUT)]
@@ -178,8 +190,9 @@ pub struct Args {
     /// Sample TCP_INFO, or UDT's statistics, this often for the record, at least 10ms apart
     #[arg(long, default_value = "100ms", value_name = "TIME", help_heading = OUTPUT)]
     pub sample: Time,
-    /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished
-    #[arg(long, short, conflicts_with_all = ["quiet", "dry_run"], help_heading = OUTPUT)]
+    /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished; with --dry-run, of
+    /// each that was found at the source
+    #[arg(long, short, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub verbose: bool,
     /// Add a line to FILE, with the time, for each file that is copied or deleted and for all that is told
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]

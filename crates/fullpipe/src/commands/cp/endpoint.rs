@@ -7,7 +7,7 @@ use fullpipe_path::{Host, LabPath, Path};
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::{Endpoint, FarProgram, SshEndpoint, Via};
 use fullpipe_transfer::connection::token::Token;
-use fullpipe_transfer::protocol::message::{Deletion, Filter, Sources, Target};
+use fullpipe_transfer::protocol::message::{Deletion, Sources, Target};
 use fullpipe_transfer::resolve::{last, transfer};
 
 use super::args::{Args, SEED, SSH};
@@ -121,22 +121,39 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
 }
 
 impl Args {
-    /// The real host of the copy, as typed, without the name of a user.
+    /// The real host of the destination, or of the sources if the destination is here, as typed, without the name of a user.
     pub fn host(&self) -> Option<String> {
-        self.paths.iter().find_map(|path| match parse(path).ok()? {
-            Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
-            Place::Server(host, _, _) => Some(host),
-            Place::Local(_) | Place::Standard | Place::Lab(..) => None,
-        })
+        let (to, from) = self.paths.split_last()?;
+        host_name(to).or_else(|| from.iter().find_map(host_name))
+    }
+
+    /// The real host of the sources of a copy between two hosts, as typed, without the name of a user.
+    pub fn source_host(&self) -> Option<String> {
+        let (to, from) = self.paths.split_last()?;
+        host_name(to).and_then(|_| from.iter().find_map(host_name))
+    }
+}
+
+/// The real host of a source or destination, without the name of a user.
+fn host_name(path: &OsString) -> Option<String> {
+    match parse(path).ok()? {
+        Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
+        Place::Server(host, _, _) => Some(host),
+        Place::Local(_) | Place::Standard | Place::Lab(..) => None,
     }
 }
 
 /// Finds the far end and the direction of a copy.
 pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
+    let from = &listed(args, from)?[..];
     let locals: Option<Vec<Vec<u8>>> =
         from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
     let filter = args.filters.read()?;
     let changes = args.changes()?;
+    let given = |paths: Vec<Vec<u8>>, patterns: bool| {
+        let listed = args.filters.has_list();
+        Sources { paths, filter: filter.clone(), patterns: patterns && !listed, listed }
+    };
     let target = |path: &[u8], sources: &[Vec<u8>]| Target {
         path: path.to_vec(),
         folder: !args.no_target_directory && (path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1),
@@ -164,7 +181,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         )),
         (Some(sources), to) => {
             let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
-            if !args.recursive && sources.iter().all(is_folder) {
+            if !args.recursive && !args.filters.has_list() && sources.iter().all(is_folder) {
                 let one = fullpipe_transfer::protocol::name::printable(&sources[0]);
                 return Err(Failure::usage(format!("{one} is a folder; copy it with -r")));
             }
@@ -172,31 +189,97 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
             let mut target = target(&path, &sources);
             target.transfer = transfer(&name, &absolute, &path, args.xattrs, args.acls);
-            Ok((endpoint, way(true, sources, &filter, false, target)))
+            Ok((endpoint, way(true, given(sources, false), target)))
         }
         (None, Place::Local(path)) => {
-            let mut sources = Vec::new();
-            let mut first: Option<(Endpoint, String)> = None;
-            for place in from {
-                let (endpoint, path, name) = far(args, place)?;
-                if first.as_ref().is_some_and(|(_, known)| *known != name) {
-                    return Err(Failure::usage("the sources are on different hosts; copy from one host at a time"));
-                }
-                sources.push(path);
-                first.get_or_insert((endpoint, name));
-            }
-            let Some((endpoint, name)) = first else { return Err(Failure::usage("give SRC... DST")) };
+            let (endpoint, sources, name) = sources(args, from)?;
             let mut target = target(path, &sources);
             target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs, args.acls);
             // A pattern may match several files, which need a folder.
             let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
-            Ok((endpoint, way(false, sources, &filter, patterns, target)))
+            Ok((endpoint, way(false, given(sources, patterns), target)))
         }
         (None, _) => {
-            let local = "start the copy on one of the other two, or write a local name with a colon as ./NAME";
-            Err(Failure::usage(format!("source or destination must be on this host; {local}")))
+            let through_server = || {
+                Failure::usage(
+                    "a copy between two other hosts goes over ssh at both (HOST:PATH HOST:PATH); for a server's files, start the \
+                     copy on one of the two hosts",
+                )
+            };
+            if from.iter().chain([to]).any(|place| matches!(place, Place::Server(..))) {
+                return Err(through_server());
+            }
+            let (source, sources, from) = sources(args.source.as_deref().unwrap_or(args), from)?;
+            let (endpoint, path, to) = far(args, to)?;
+            let (Endpoint::Ssh(source), Endpoint::Ssh(_)) = (source, &endpoint) else { return Err(through_server()) };
+            check_third_party(args)?;
+            let mut target = target(&path, &sources);
+            target.transfer = transfer(&format!("{from} {to}"), &sources, &path, args.xattrs, args.acls);
+            target.process = rand::random();
+            let sources = given(sources, target.folder);
+            Ok((endpoint, Way::ThirdParty(Box::new(source), sources, target)))
         }
     }
+}
+
+/// The one host of the sources, their paths there, and the host's name as part of a copy's identity.
+fn sources(args: &Args, from: &[Place]) -> Result<(Endpoint, Vec<Vec<u8>>, String)> {
+    let mut sources = Vec::new();
+    let mut first: Option<(Endpoint, String)> = None;
+    for place in from {
+        let (endpoint, path, name) = far(args, place)?;
+        if first.as_ref().is_some_and(|(_, known)| *known != name) {
+            return Err(Failure::usage("the sources are on different hosts; copy from one host at a time"));
+        }
+        sources.push(path);
+        first.get_or_insert((endpoint, name));
+    }
+    let (endpoint, name) = first.ok_or_else(|| Failure::usage("give SRC... DST"))?;
+    Ok((endpoint, sources, name))
+}
+
+/// Refuses flags for which one end of the copy must be on this host.
+fn check_third_party(args: &Args) -> Result<()> {
+    if args.record.is_some() {
+        return Err(Failure::usage(
+            "--record needs an end of the copy on this host, whose kernel it records; start the copy on one of the two hosts",
+        ));
+    }
+    if args.how.is_udt() {
+        return Err(Failure::usage(
+            "--transport udt needs an end of the copy on this host; start the copy on one of the two hosts, or copy over TCP",
+        ));
+    }
+    let flags = [("--files-from", args.filters.has_list()), ("--remove-source-files", args.remove_source_files)];
+    if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
+        return Err(Failure::usage(format!(
+            "{flag} needs an end of the copy on this host; start the copy on one of the two hosts"
+        )));
+    }
+    Ok(())
+}
+
+/// The sources of a copy. One with `--files-from` stands for its content, since listed names are below it.
+fn listed(args: &Args, from: &[Place]) -> Result<Vec<Place>> {
+    if !args.filters.has_list() {
+        return Ok(from.to_vec());
+    }
+    let [source] = from else {
+        return Err(Failure::usage("--files-from lists names below one source; give one source folder"));
+    };
+    if let Place::Local(path) = source
+        && std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| !meta.is_dir())
+    {
+        let shown = fullpipe_transfer::protocol::name::printable(path);
+        return Err(Failure::usage(format!("{shown} is not a folder; --files-from lists names below a folder")));
+    }
+    let mut source = source.clone();
+    if let Place::Local(path) | Place::Ssh(_, path) | Place::Server(_, _, path) = &mut source
+        && last(path).is_some()
+    {
+        path.extend_from_slice(b"/.");
+    }
+    Ok(vec![source])
 }
 
 fn absolute(source: &[u8]) -> Vec<u8> {
@@ -300,9 +383,8 @@ fn ssh_command(args: &Args) -> Result<Vec<OsString>> {
 }
 
 /// A direction with its sources and target. The target gets a random number that tells this process from others.
-fn way(push: bool, paths: Vec<Vec<u8>>, filter: &Filter, patterns: bool, mut target: Target) -> Way {
+fn way(push: bool, sources: Sources, mut target: Target) -> Way {
     target.process = rand::random();
-    let sources = Sources { paths, filter: filter.clone(), patterns };
     if push { Way::Push(sources, target) } else { Way::Pull(sources, target) }
 }
 

@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
-use fullpipe_transfer::client::{self, Between, Way, look};
+use fullpipe_transfer::client::{self, Between, Way, look, third_party};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::source::name_list::NameList;
 use serde_json::json;
 
 use super::args::Args;
@@ -66,12 +68,12 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
 }
 
 /// Prints what would be copied, how, and how long it would take. Nothing is copied. With the choice of what carries the data
-/// comes what is to be said of it.
+/// comes what is to be said of it; with the direction, the list of names to which the copy is limited.
 pub fn dry_run(
     args: &Args,
     endpoint: &mut Endpoint,
     (mut choice, note): (Choice, Option<String>),
-    way: &Way,
+    way: (&Way, Option<&Arc<NameList>>),
     options: Options,
 ) -> Result {
     let say = |note: String| {
@@ -89,31 +91,54 @@ pub fn dry_run(
             outln!("would delete  {name}");
         }
     };
-    let looked =
-        look::look(endpoint, options, way, &mut gone).or_else(|error| match choice.fall_back(&error, endpoint) {
-            Some(note) => {
-                say(note);
-                look::look(endpoint, options, way, &mut gone)
-            }
-            None => Err(error),
-        });
+    let mut each = |name: Name| {
+        if args.json {
+            outln!("{}", json!({"kind": "file", "name": name.to_string()}));
+        } else {
+            outln!("{name}");
+        }
+    };
+    let mut look = |endpoint: &Endpoint| match way.0 {
+        Way::ThirdParty(..) => third_party::look(endpoint, options, way.0, (args.verbose, &mut each), &mut gone),
+        _ => look::look(endpoint, options, way, (args.verbose, &mut each), &mut gone),
+    };
+    let looked = look(endpoint).or_else(|error| match choice.fall_back(&error, endpoint) {
+        Some(note) => {
+            say(note);
+            look(endpoint)
+        }
+        None => Err(error),
+    });
     let look::Looked { between, count, deleted } = looked?;
-    let chosen = args.how.choose(&between)?;
+    let known = match between {
+        Some(between) => Some((args.how.choose(&between)?, between)),
+        None => None,
+    };
     if args.json {
+        let known = known.as_ref();
+        let expected_bps = known.and_then(|(chosen, _)| chosen.expected_bps);
         outln!(
             "{}",
-            json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": between.rtt_s,
-                   "transport": chosen.transport, "encrypted": is_encrypted(args, &between), "expected_bps": chosen.expected_bps,
-                   "expected_over": chosen.expected_bps.map(|_| chosen.over),
-                   "expected_s": expected_seconds(&chosen, &between, options, count.bytes),
+            json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes,
+                   "rtt_s": known.map(|(_, between)| between.rtt_s),
+                   "transport": known.map(|(chosen, _)| &chosen.transport),
+                   "encrypted": known.map_or(!args.no_encrypt, |(_, between)| is_encrypted(args, between)),
+                   "expected_bps": expected_bps,
+                   "expected_over": known.filter(|_| expected_bps.is_some()).map(|(chosen, _)| chosen.over),
+                   "expected_s": known.and_then(|(chosen, between)| expected_seconds(chosen, between, options, count.bytes)),
                    "deleted": deleted.as_ref().map(|deleted| deleted.entries),
-                   "why": chosen.why, "left": format::left(&count.skipped), "left_total": count.skipped.total})
+                   "removed_sources": args.remove_source_files.then_some(count.files),
+                   "why": known.map_or(&[][..], |(chosen, _)| &chosen.why[..]),
+                   "left": format::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
         let there =
             if options.update || options.checksum { ", or less: files there already are not looked up" } else { "" };
         let bytes = format::bytes(count.bytes as f64);
         outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
+        if args.remove_source_files {
+            outln!("removes     these files at the source, once the destination has them");
+        }
         match &deleted {
             Some(deleted) => {
                 outln!("deletes     {}", format::count(deleted.entries, "file or folder", "files and folders"));
@@ -121,7 +146,10 @@ pub fn dry_run(
             None if args.delete => outln!("deletes     nothing, as not everything can be copied"),
             None => {}
         }
-        print(args, &chosen, &between, options, Some(count.bytes), args.explain);
+        match &known {
+            Some((chosen, between)) => print(args, chosen, between, options, Some(count.bytes), args.explain),
+            None => outln!("transport   chosen when the copy has measured the path between the two hosts"),
+        }
     }
     let what = format::count(count.skipped.total, "file or folder", "files or folders") + " would not be copied";
     left(&count.skipped, &what, false).map_err(Failure::said)

@@ -1,11 +1,14 @@
-//! The flags that say what is left out of a copy. The order of patterns matters, which derived arguments do not keep: so these are
+//! The flags that say what of the sources is copied, and what is left out. The order of patterns matters, which derived arguments do not keep: so these are
 //! read by hand.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use fullpipe_path::Size;
 use fullpipe_transfer::protocol::message::{Filter, Rule};
+use fullpipe_transfer::source::name_list::NameList;
 
 use crate::failure::{Failure, Result};
 
@@ -44,6 +47,8 @@ pub struct Filters {
     min_size: Option<Size>,
     max_size: Option<Size>,
     one_file_system: bool,
+    files_from: Option<PathBuf>,
+    from0: bool,
 }
 
 impl clap::Args for Filters {
@@ -60,17 +65,28 @@ impl clap::Args for Filters {
                 .help(help)
                 .help_heading(HEADING)
         };
+        let switch = |flag: &'static str, short: char, help: &'static str| {
+            Arg::new(flag).long(flag).short(short).action(ArgAction::SetTrue).help(help).help_heading(HEADING)
+        };
+        let files_from = "Copy only what FILE lists: names below the one source, each on a line; '-' is standard input. Listed \
+                          folders are copied without their content, unless -r is given";
         command
-            .arg(size("max-size", "Leave out files larger than SIZE, such as 10MB"))
-            .arg(size("min-size", "Leave out files smaller than SIZE"))
             .arg(
-                Arg::new("one-file-system")
-                    .long("one-file-system")
-                    .short('x')
-                    .action(ArgAction::SetTrue)
-                    .help("Do not enter folders on which another file system is mounted")
+                Arg::new("files-from")
+                    .long("files-from")
+                    .value_name("FILE")
+                    .value_parser(value_parser!(PathBuf))
+                    .help(files_from)
                     .help_heading(HEADING),
             )
+            .arg(switch(
+                "from0",
+                '0',
+                "In the files of --files-from, --exclude-from and --include-from, names end with a zero byte",
+            ))
+            .arg(size("max-size", "Leave out files larger than SIZE, such as 10MB"))
+            .arg(size("min-size", "Leave out files smaller than SIZE"))
+            .arg(switch("one-file-system", 'x', "Do not enter folders on which another file system is mounted"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -92,6 +108,8 @@ impl clap::FromArgMatches for Filters {
             min_size: matches.get_one("min-size").copied(),
             max_size: matches.get_one("max-size").copied(),
             one_file_system: matches.get_flag("one-file-system"),
+            files_from: matches.get_one("files-from").cloned(),
+            from0: matches.get_flag("from0"),
         })
     }
 
@@ -104,7 +122,34 @@ impl clap::FromArgMatches for Filters {
 impl Filters {
     /// Whether nothing is left out.
     pub fn is_empty(&self) -> bool {
-        self.given.is_empty() && self.min_size.is_none() && self.max_size.is_none() && !self.one_file_system
+        self.given.is_empty()
+            && self.min_size.is_none()
+            && self.max_size.is_none()
+            && !self.one_file_system
+            && !self.has_list()
+    }
+
+    /// Whether the copy is limited to a list of names.
+    pub fn has_list(&self) -> bool {
+        self.files_from.is_some()
+    }
+
+    /// Reads the list of names to which the copy is limited, if it is.
+    ///
+    /// # Errors
+    /// The list cannot be read or is too long.
+    pub fn list(&self) -> Result<Option<Arc<NameList>>> {
+        let Some(file) = &self.files_from else { return Ok(None) };
+        let patterns_too = self.given.iter().any(|(number, value)| FLAGS[*number].1 == "FILE" && value == "-");
+        if patterns_too && file == Path::new("-") {
+            return Err(Failure::usage("standard input can be read once; give --files-from or the patterns as a file"));
+        }
+        let text = read("files-from", file)?;
+        // As in rsync, lines may end as on Windows, and some are comments. What ends with a zero byte is a name.
+        let is_comment = |name: &[u8]| !self.from0 && matches!(name.first(), Some(b'#' | b';'));
+        let ends: &[u8] = if self.from0 { &[0] } else { b"\r\n" };
+        let names = text.split(|byte| ends.contains(byte)).filter(|name| !name.is_empty() && !is_comment(name));
+        Ok(Some(Arc::new(NameList::new(names)?)))
     }
 
     /// Reads the patterns, also those in files.
@@ -116,9 +161,9 @@ impl Filters {
         for (number, value) in &self.given {
             let (flag, value_name, includes, _) = FLAGS[*number];
             match value_name {
-                "FILE" => {
-                    rules.extend(lines(flag, Path::new(value))?.into_iter().map(|pattern| Rule { includes, pattern }))
-                }
+                "FILE" => rules.extend(
+                    lines(flag, Path::new(value), self.from0)?.into_iter().map(|pattern| Rule { includes, pattern }),
+                ),
                 _ => rules.push(Rule { includes, pattern: value.clone() }),
             }
         }
@@ -141,13 +186,24 @@ impl Filters {
     }
 }
 
-/// The patterns in a file; `-` is standard input.
-fn lines(flag: &str, file: &Path) -> Result<Vec<String>> {
-    let read =
-        if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
-    let text = read.map_err(|e| Failure::usage(format!("--{flag} {}: {e}", PathBuf::from(file).display())))?;
+/// Reads the file of a flag; `-` is standard input.
+fn read(flag: &str, file: &Path) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let read = match file == Path::new("-") {
+        true => std::io::stdin().read_to_end(&mut text).map(drop),
+        false => std::fs::read(file).map(|read| text = read),
+    };
+    read.map_err(|e| Failure::usage(format!("--{flag} {}: {e}", file.display())))?;
+    Ok(text)
+}
+
+/// The patterns in a file, each on a line, or each with a zero byte behind it.
+fn lines(flag: &str, file: &Path, from0: bool) -> Result<Vec<String>> {
+    let text = String::from_utf8(read(flag, file)?);
+    let text = text.map_err(|e| Failure::usage(format!("--{flag} {}: {e}", file.display())))?;
     let is_rule = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', ';']);
-    let lines: Vec<String> = text.lines().filter(is_rule).map(str::to_owned).collect();
+    let lines: Vec<&str> = if from0 { text.split('\0').collect() } else { text.lines().collect() };
+    let lines: Vec<String> = lines.into_iter().filter(is_rule).map(str::to_owned).collect();
     // As a pattern, such a line would match nothing that its writer means, and --delete would delete what it should protect.
     if let Some(line) = lines.iter().find(|line| line.starts_with("- ") || line.starts_with("+ ") || *line == "!") {
         return Err(Failure::usage(format!(

@@ -26,6 +26,13 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
                    copy between programs of a scenario ('fullpipe lab run')";
         return Err(Failure::usage(why));
     }
+    if args.remove_source_files {
+        let why = "--remove-source-files is not possible into the testbed (lab:), which may not write to the sources' folders";
+        return Err(Failure::usage(why));
+    }
+    if args.filters.has_list() {
+        return Err(Failure::usage("--files-from is not possible into the testbed (lab:); copy the whole folder"));
+    }
     super::endpoint::fits(args, &Place::Lab(Box::new(path.clone()), to.to_vec()))?;
     let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
     let mut sources = Vec::new();

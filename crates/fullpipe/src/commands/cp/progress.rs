@@ -1,15 +1,16 @@
 //! What a copy shows while it runs: a bar on a terminal, or NDJSON on standard output.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::protocol::message::Times;
-use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::protocol::name::{Name, Named};
 use fullpipe_transfer::protocol::sizing::SizingEvent;
-use fullpipe_transfer::telemetry::counters::{Counters, Named};
+use fullpipe_transfer::telemetry::counters::Counters;
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -57,6 +58,8 @@ pub struct Watch {
     earlier: Cell<u64>,
     /// Time, arrived bytes, and both ends' busy times at the last update.
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
+    /// What limited the copy, and in how many updates.
+    limits: RefCell<BTreeMap<&'static str, u32>>,
     /// Whether the transport has been printed.
     said: Cell<bool>,
     /// Whether the names of copied files are printed.
@@ -104,6 +107,7 @@ impl Watch {
             pace: Cell::new(None),
             earlier: Cell::new(0),
             last: RefCell::new(None),
+            limits: RefCell::default(),
             said: Cell::new(false),
             verbose: args.verbose,
             names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
@@ -135,6 +139,11 @@ impl Watch {
     /// Bytes that this attempt did not have to send, because they were there already or are holes.
     pub fn spared(&self) -> u64 {
         self.done.get().saturating_sub(self.wire.get())
+    }
+
+    /// What limited the copy in most of its seconds; none for a copy of less than about one.
+    pub fn bottleneck(&self) -> Option<&'static str> {
+        self.limits.borrow().iter().max_by_key(|(_, updates)| **updates).map(|(limit, _)| *limit)
     }
 
     /// Most bytes that any attempt has got done or sent so far.
@@ -212,6 +221,7 @@ impl Watch {
         let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
         let (ours, theirs) = (since(ours, our_before), since(theirs, their_before));
         let limit = if self.sends { limit(&ours, &theirs) } else { limit(&theirs, &ours) };
+        *self.limits.borrow_mut().entry(limit).or_default() += 1;
         // Only what is left to send takes time, at the smoothed rate.
         let pace = self.pace.get().map_or(rate, |before| before + PACE_WEIGHT * (rate - before));
         self.pace.set(Some(pace));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::client::Finished;
-use fullpipe_transfer::protocol::message::Deleted;
+use fullpipe_transfer::protocol::message::{Deleted, Removed};
 use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
@@ -15,6 +15,10 @@ use crate::failure::{Failure, Result};
 use crate::format;
 use crate::output::{errln, outln, tell};
 
+/// Bytes from which on a copy has a rate, however short it was.
+const MIN_RATE_BYTES: u64 = 1_000_000;
+/// Time from which on a copy has a rate, however little it moved, seconds.
+const MIN_RATE_S: f64 = 1.0;
 /// Most lines about files that were not copied.
 const SHOWN: usize = 20;
 
@@ -23,32 +27,22 @@ pub fn print_failed(error: &str, code: u8) {
     outln!("{}", json!({"kind": "failed", "error": error, "exit_code": code}));
 }
 
-/// Prints how the copy went. `earlier` are bytes sent by attempts before the last one, `spared` bytes that the last one
-/// did not have to send.
+/// Prints how the copy went, which took this long, and how its record was written. `earlier` are bytes sent by attempts before
+/// the last one, `spared` bytes that the last one did not have to send, and `bottleneck` is what limited it.
 ///
 /// # Errors
-/// Something was not copied.
-pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took: Duration) -> Result {
+/// Something was not copied, or the record was not written.
+pub fn report(
+    args: &Args,
+    finished: &Finished,
+    (earlier, spared, bottleneck): (u64, u64, Option<&str>),
+    took: Duration,
+    recorded: Result,
+) -> Result {
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
     let left = finished.skipped.clone().with(&summary.skipped);
     let seconds = took.as_secs_f64();
-    let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
-    if args.json {
-        outln!(
-            "{}",
-            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "newer": summary.newer, "bytes": bytes,
-                   "spared_bytes": spared, "encrypted": finished.encrypted, "seconds": seconds, "rate_bps": rate,
-                   "transport": finished.transport, "rtt_s": finished.rtt_s,
-                   "retransmits": finished.losses.map(|l| l.all.again),
-                   "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
-                   "verified": args.verify.then(|| format::verified(&summary.verified)),
-                   "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
-                   "not_kept": format::not_kept(&summary.not_kept),
-                   "deleted": summary.deleted.as_ref().map(|deleted| deleted.entries),
-                   "left": format::left(&left), "left_total": left.total})
-        );
-    }
     let line = summed_up(args, finished, (earlier, spared), seconds);
     tell(!args.json && !args.quiet, format_args!("{line}"));
     if !args.json && !args.quiet {
@@ -83,9 +77,33 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
         what.push(format!("{files} copied without all of the attributes that were asked for"));
     }
     let stays = args.delete.then(|| not_deleted(summary.deleted.as_ref())).flatten();
-    let more = lacking > 0 || stays.is_some();
-    what.extend(stays);
-    self::left(&left, &what.join(", and "), more).map_err(Failure::said)
+    let sources_stay = args.remove_source_files.then(|| not_removed(finished.removed.as_ref())).flatten();
+    let more = lacking > 0 || stays.is_some() || sources_stay.is_some();
+    what.extend(stays.into_iter().chain(sources_stay));
+    let result = self::left(&left, &what.join(", and "), more).and(recorded);
+    if args.json {
+        let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
+        outln!(
+            "{}",
+            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "newer": summary.newer, "bytes": bytes,
+                   "spared_bytes": spared, "encrypted": finished.encrypted, "seconds": seconds, "rate_bps": rate,
+                   "transport": finished.transport, "rtt_s": finished.rtt_s,
+                   "retransmits": finished.losses.map(|l| l.all.again),
+                   "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
+                   "verified": args.verify.then(|| format::verified(&summary.verified)),
+                   "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
+                   "not_kept": format::not_kept(&summary.not_kept),
+                   "deleted": summary.deleted.as_ref().map(|deleted| deleted.entries),
+                   "not_deleted": summary.deleted.as_ref().map(|deleted| format::left(&deleted.failed)),
+                   "removed_sources": finished.removed.as_ref().map(|removed| removed.files),
+                   "not_removed": finished.removed.as_ref().map(|removed| format::left(&removed.failed)),
+                   "left": format::left(&left), "left_total": left.total,
+                   "bottleneck": bottleneck,
+                   "error": result.as_ref().err().map(ToString::to_string),
+                   "exit_code": result.as_ref().err().map_or(0, Failure::code)})
+        );
+    }
+    result.map_err(Failure::said)
 }
 
 /// Names what should have been deleted and was not, and counts it for the error; `None` if all of it was deleted. `deleted` is
@@ -100,6 +118,19 @@ pub fn not_deleted(deleted: Option<&Deleted>) -> Option<String> {
     }
     let total = failed.total.saturating_add(*over_limit);
     (total > 0).then(|| format::count(total, "file or folder was", "files or folders were") + " not deleted")
+}
+
+/// Names sources that should have been removed and were not, and counts them for the error; `None` if all were. `removed` is `None`
+/// if the far end has not said what it has removed.
+fn not_removed(removed: Option<&Removed>) -> Option<String> {
+    let Some(Removed { failed, .. }) = removed else {
+        return Some("the far end has not said which sources it has removed".to_owned());
+    };
+    for one in failed.named.iter().take(SHOWN) {
+        errln!("not removed: {one}");
+    }
+    let total = failed.total;
+    (total > 0).then(|| format::count(total, "source file was", "source files were") + " copied and not removed")
 }
 
 /// The last line for people: how many files, bytes and seconds.
@@ -121,15 +152,28 @@ fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), se
         Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
         _ => String::new(),
     };
-    // No bytes have no rate.
-    let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
+    let removed = match &finished.removed {
+        Some(removed) if removed.files > 0 => format!(", {} removed at the source", format::thousands(removed.files)),
+        _ => String::new(),
+    };
+    let moved = match has_rate(bytes, seconds) {
+        true => format!(" ({}{encryption})", format::rate(rate)),
+        false if bytes > 0 && !finished.encrypted => " (not encrypted)".to_owned(),
+        false => String::new(),
+    };
     let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
     format!(
-        "{}{skipped}{deleted}, {} in {}{moved}{verified}",
+        "{}{skipped}{deleted}{removed}, {} in {}{moved}{verified}",
         format::count(summary.files, "file", "files"),
         format::bytes(bytes as f64),
         format::seconds(seconds),
     )
+}
+
+/// Whether the rate of a copy says something of the path. That of a few bytes in less than a second says only how long the
+/// command took to start.
+fn has_rate(bytes: u64, seconds: f64) -> bool {
+    bytes >= MIN_RATE_BYTES || bytes > 0 && seconds >= MIN_RATE_S
 }
 
 /// Files at the destination that the receiver did not trust, as it describes them.
@@ -154,4 +198,14 @@ pub fn left(left: &Skipped, what: &str, more: bool) -> Result {
         _ => "; remove the cause and run the same command again, it copies only the rest",
     };
     Err(Failure::new(ExitClass::Failed, format!("{what}{more}{again}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tiny_copy_has_no_rate() {
+        assert!(!has_rate(0, 5.0) && !has_rate(6, 0.02) && has_rate(6, 2.0) && has_rate(5_000_000, 0.02));
+    }
 }

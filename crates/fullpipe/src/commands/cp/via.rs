@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_transfer::TransferError;
+use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use fullpipe_transfer::connection::token;
 use serde::{Deserialize, Serialize};
@@ -44,24 +45,34 @@ pub struct Choice {
 impl Choice {
     /// Chooses for a far end, by the flag and by what earlier copies have found. Over UDT, data never go through ssh, and TCP's
     /// ports are of no interest.
-    pub fn new(wanted: Wanted, is_udt: bool, endpoint: &mut Endpoint) -> (Choice, Option<String>) {
+    pub fn new(wanted: Wanted, is_udt: bool, endpoint: &mut Endpoint, way: &Way) -> (Choice, Option<String>) {
         if is_udt {
             return (Choice { wanted: Wanted::Tcp, memory: None, key: String::new(), found: false }, None);
         }
         let memory = xdg::state_folder().map(|folder| folder.join("closed-ports.json"));
         let mut choice = Choice { wanted, memory, key: String::new(), found: false };
         let Endpoint::Ssh(ssh) = endpoint else { return (choice, None) };
-        choice.key = key(ssh);
+        let source = match way {
+            Way::ThirdParty(source, ..) => Some(&**source),
+            _ => None,
+        };
+        choice.key = source.into_iter().map(|source| key(source) + " > ").collect::<String>() + &key(ssh);
         let mut note = None;
         ssh.via = match wanted {
             Wanted::Tcp => Via::Tcp,
             Wanted::Ssh => Via::Ssh,
             Wanted::Auto => match choice.remembered(SystemTime::now()) {
                 Ok(true) => {
-                    note = Some(format!(
-                        "copying through ssh, as {} had no open data port before; --via tcp tries it",
-                        ssh.host
-                    ));
+                    note = Some(match source {
+                        None => format!(
+                            "copying through ssh, as {} had no open data port before; --via tcp tries it",
+                            ssh.host
+                        ),
+                        Some(source) => format!(
+                            "copying through this host, as {} and {} could not connect to each other before; --via tcp tries it",
+                            source.host, ssh.host
+                        ),
+                    });
                     Via::Ssh
                 }
                 Ok(false) => Via::Tcp,
@@ -83,7 +94,12 @@ impl Choice {
             return None;
         }
         ssh.via = Via::Ssh;
-        let said = format!("cannot connect to {to} for the data ({why}); copying through ssh");
+        let said = match error {
+            TransferError::NoDirectPath { from, to, why } => {
+                format!("{from} and {to} cannot connect to each other for the data ({why}); copying through this host")
+            }
+            _ => format!("cannot connect to {to} for the data ({why}); copying through ssh"),
+        };
         self.found = true;
         Some(said)
     }

@@ -1,0 +1,117 @@
+//! Flags of rsync and scp that `cp` does not have, and what to use instead. The command line's own guess would be of a flag that
+//! happens to look alike.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Flags with the same meaning, and what to do instead.
+const INSTEAD: [(&[&str], &str); 26] = [
+    (
+        &["-z", "-C", "--compress", "--zc", "--zl"],
+        "nothing is compressed; compress before the copy: zstd -c x | fullpipe cp - host:x.zst",
+    ),
+    (
+        &["--partial", "--partial-dir", "--append", "--append-verify"],
+        "leave it out: an interrupted copy always resumes, and a file gets its name when it is whole",
+    ),
+    (
+        &["--progress", "--info", "--stats", "--out-format", "--debug"],
+        "leave it out: progress is shown on a terminal; --json and -v tell more",
+    ),
+    (&["--human-readable"], "leave it out: sizes always have units"),
+    (
+        &[
+            "-t",
+            "--times",
+            "--perms",
+            "-E",
+            "--executability",
+            "-l",
+            "--links",
+            "-W",
+            "--whole-file",
+            "-S",
+            "--sparse",
+            "--mkpath",
+        ],
+        "leave it out: that is always so",
+    ),
+    (
+        &["-o", "--owner", "-g", "--group", "--numeric-ids"],
+        "leave it out: where the receiver is root, owners and groups are kept, as numbers",
+    ),
+    (&["-D", "--devices", "--specials"], "leave it out: devices and FIFOs are never copied"),
+    (&["--no-o", "--no-g", "--no-group"], "use --no-owner, which is for owners and groups"),
+    (
+        &["--no-p", "--no-perms", "--no-t", "--no-times"],
+        "use --chmod to say what permissions to have; times are always kept",
+    ),
+    (&["-X"], "use --xattrs"),
+    (&["-d", "--dirs"], "use --files-from to copy folders without their content"),
+    (&["-R", "--relative"], "use --files-from: the folders on the way to each listed name are made"),
+    (&["-e", "--rsh"], "use --ssh COMMAND"),
+    (&["--rsync-path"], "use --far-program PROGRAM"),
+    (&["--timeout", "--contimeout"], "use --stall TIME, such as 30s"),
+    (
+        &["--delete-after", "--delete-during", "--delete-before", "--delete-delay", "--del"],
+        "use --delete, which deletes once everything has arrived",
+    ),
+    (&["--delete-excluded"], "what is excluded is never deleted; use --delete"),
+    (&["-f", "--filter"], "use --include, --exclude or --exclude-from"),
+    (
+        &["--size-only", "--existing", "--ignore-existing"],
+        "use -u, which compares sizes and times, or -c, which compares contents",
+    ),
+    (
+        &["-b", "--backup", "--backup-dir", "--suffix", "--link-dest", "--copy-dest", "--compare-dest"],
+        "no older files are kept; keep snapshots at the destination",
+    ),
+    (&["--inplace"], "a file gets its name when it is whole, and until then the old one stays"),
+    (&["-y", "--fuzzy", "--no-whole-file", "--no-W"], "files are sent whole, over all streams"),
+    (&["--itemize-changes"], "use -v to name what is copied"),
+    (&["--password-file"], "use --token-file FILE"),
+    (&["-B", "-F"], "use --ssh \"ssh -o ...\" for options of ssh"),
+    (&["--list-only"], "use ssh HOST ls to list files"),
+];
+
+/// What to say of a flag that `cp` does not have; `None` if it is not known from elsewhere.
+fn instead(flag: &str) -> Option<&'static str> {
+    INSTEAD.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead)
+}
+
+/// What is wrong with a command line, if the cause is a flag of another program. `words` are those behind `cp`.
+pub fn wrong(error: &clap::Error, words: &[String]) -> Option<String> {
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+            let name = flag.split('=').next().unwrap_or(flag);
+            Some(format!("'fullpipe cp' has no {name}: {}", instead(name)?))
+        }
+        // `-avh` asks rsync for sizes with units.
+        ErrorKind::DisplayHelp if !words.iter().any(|word| word == "-h" || word == "--help") => {
+            let is_cluster = |word: &&String| word.len() > 2 && word.starts_with('-') && !word.starts_with("--");
+            let word = words.iter().find(|word| is_cluster(word) && word.ends_with('h'))?;
+            Some(format!("-h is help here: write {word} without h, as sizes always have units"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flag_is_named_once_and_no_advice_is_about_a_flag_that_cp_has() {
+        let cp = <super::super::Args as clap::Args>::augment_args(clap::Command::new("cp"));
+        let mut known = std::collections::HashSet::new();
+        for flag in INSTEAD.iter().flat_map(|(flags, _)| flags.iter()) {
+            assert!(known.insert(flag), "{flag}");
+            let is_of_cp = cp.get_arguments().any(|arg| {
+                let long = arg.get_long().map(|long| format!("--{long}"));
+                let shorts = arg.get_short_and_visible_aliases().unwrap_or_default();
+                long.as_deref() == Some(*flag) || shorts.iter().any(|short| format!("-{short}") == **flag)
+            });
+            assert!(!is_of_cp, "{flag}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `--remove-source-files`: what the destination has, complete and on disk, goes at the source, and nothing else.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::host::Host;
+use crate::large::{LARGE, SLOW, both_ways, some_blocks};
+use crate::tree::{bytes, date, leftovers, only, same, write};
+
+/// A tree with a file of every size, a link, and a file of two names; and a copy of it to compare with.
+fn trees(host: &Host) {
+    for name in ["tree", "before"] {
+        let at = |file: &str| host.file(name).join(file);
+        write(at("large"), bytes(3 << 20, 1));
+        write(at("sub/small"), "small");
+        write(at("sub/none"), "");
+        write(at("first"), "two names");
+        fs::hard_link(at("first"), at("sub/second")).unwrap();
+        symlink("../first", at("sub/link")).unwrap();
+        fs::create_dir(at("empty")).unwrap();
+    }
+    for file in ["large", "sub/small", "sub/none", "first"] {
+        for name in ["tree", "before"] {
+            date(host.file(name).join(file), 1_500_000_000, 7);
+        }
+    }
+}
+
+/// What was in the tree is at the destination.
+fn same_as_before(host: &Host) {
+    for file in ["large", "first", "sub/small", "sub/none", "sub/second"] {
+        same(&host.file("before").join(file), &host.file("to").join(file));
+    }
+    assert_eq!(fs::read_link(host.file("to/sub/link")).unwrap().to_str(), Some("../first"));
+}
+
+#[test]
+fn what_was_copied_is_removed_and_folders_stay() {
+    both_ways(|push| {
+        for words in ["", "-H", "--verify"] {
+            let host = Host::start();
+            trees(&host);
+            let planned = host.copy(push, "-r --remove-source-files --dry-run", "tree/.", "to/").ok();
+            assert!(planned.out.contains("removes     these files at the source"), "{}", planned.out);
+            assert!(host.file("tree/large").exists());
+            let words = format!("-r --remove-source-files --json {words}");
+            let done = host.copy(push, &words, "tree/.", "to/").ok();
+            assert_eq!(done.number("removed_sources"), 6, "{}", done.out);
+            only(&host.file("tree"), &["empty", "sub"]);
+            only(&host.file("tree/sub"), &[]);
+            same_as_before(&host);
+            assert!(leftovers(&host.file("to")).is_empty());
+            // Once more there is nothing to do.
+            assert_eq!(host.copy(push, &words, "tree/.", "to/").ok().number("removed_sources"), 0);
+            assert!(host.file("to/large").exists());
+        }
+    });
+}
+
+/// Those that the user names: files, and by a pattern.
+#[test]
+fn sources_that_are_files_are_removed() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("a"), "a");
+        write(host.file("b"), bytes(3 << 20, 2));
+        symlink("b", host.file("link")).unwrap();
+        let done = host.copy(push, "--remove-source-files", "a", "to").ok();
+        assert!(done.err.contains("1 file, 1 removed at the source, 1 B"), "{}", done.err);
+        assert!(!host.file("a").exists() && fs::read(host.file("to")).unwrap() == b"a");
+        // A link that is named stands for what it points to, and neither may go.
+        let done = host.copy(push, "--remove-source-files --json", "link", "copy").run();
+        assert_eq!((done.code(), done.number("removed_sources")), (1, 0), "{}", done.err);
+        assert!(done.err.contains("not removed: link: it is a symbolic link"), "{}", done.err);
+        assert!(host.file("link").exists() && host.file("copy").exists());
+        assert!(done.err.contains("1 source file was copied and not removed"), "{}", done.err);
+    });
+}
+
+#[test]
+fn what_was_not_copied_stays() {
+    both_ways(|push| {
+        let host = Host::start();
+        trees(&host);
+        // A folder stands where a file should be, and there is something that cannot be copied.
+        fs::create_dir_all(host.file("to/sub/small/folder")).unwrap();
+        nix::unistd::mkfifo(&host.file("tree/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let words = "-r --remove-source-files --json --exclude large";
+        let done = host.copy(push, words, "tree/.", "to/").run();
+        assert_eq!((done.code(), done.number("removed_sources")), (1, 4), "{}", done.err);
+        only(&host.file("tree"), &["empty", "fifo", "large", "sub"]);
+        only(&host.file("tree/sub"), &["small"]);
+        // With the cause removed, the same command does the rest.
+        fs::remove_dir_all(host.file("to/sub/small")).unwrap();
+        fs::remove_file(host.file("tree/fifo")).unwrap();
+        let done = host.copy(push, words, "tree/.", "to/").ok();
+        assert_eq!(done.number("removed_sources"), 1, "{}", done.out);
+        only(&host.file("tree/sub"), &[]);
+        same(&host.file("before/sub/small"), &host.file("to/sub/small"));
+    });
+}
+
+/// As after a copy that was killed between a file's name and its removal.
+#[test]
+fn what_is_there_already_is_removed_and_what_is_newer_there_keeps_its_source() {
+    both_ways(|push| {
+        let host = Host::start();
+        trees(&host);
+        host.copy(push, "-r", "tree/.", "to/").ok();
+        for name in ["sub/small", "first"] {
+            write(host.file("to").join(name), if name == "first" { "newer    " } else { "newer, and longer" });
+        }
+        let done = host.copy(push, "-ru --remove-source-files --json", "tree/.", "to/").ok();
+        assert_eq!((done.number("bytes"), done.number("removed_sources")), (0, 4), "{}", done.out);
+        only(&host.file("tree"), &["empty", "first", "sub"]);
+        only(&host.file("tree/sub"), &["small"]);
+    });
+}
+
+#[test]
+fn a_killed_copy_has_removed_only_what_is_there_and_goes_on() {
+    both_ways(|push| {
+        let host = Host::start();
+        trees(&host);
+        write(host.file("tree/z"), bytes(LARGE, 7));
+        fs::create_dir_all(host.file("to")).unwrap();
+        let words = format!("-r --remove-source-files --json {SLOW}");
+        let running = host.copy(push, &words, "tree/.", "to/").start();
+        some_blocks(&host.file("to"));
+        running.kill();
+        assert!(host.file("tree/z").exists());
+        for file in ["large", "first", "sub/small", "sub/none", "sub/second"] {
+            assert!(host.file("tree").join(file).exists() || host.file("to").join(file).exists(), "{file}");
+        }
+        host.copy(push, "-r --remove-source-files --json", "tree/.", "to/").ok();
+        only(&host.file("tree"), &["empty", "sub"]);
+        only(&host.file("tree/sub"), &[]);
+        assert_eq!(fs::read(host.file("to/z")).unwrap(), bytes(LARGE, 7));
+        fs::remove_file(host.file("to/z")).unwrap();
+        same_as_before(&host);
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let host = Host::start();
+    trees(&host);
+    host.copy(true, "-r --remove-source-files --delete", "tree", "to").fails(2, "--delete");
+    host.copy(true, "-rL --remove-source-files", "tree", "to").fails(2, "--dereference");
+    let mut cp = host.cp();
+    cp.words("--remove-source-files -").arg(host.far("to"));
+    cp.fails_at_once(2, "--remove-source-files is not possible here");
+    let mut cp = host.cp();
+    cp.words("--remove-source-files").arg(host.far("tree/first")).arg("-");
+    cp.fails_at_once(2, "--remove-source-files is not possible here");
+    let mut cp = host.cp();
+    cp.words("--remove-source-files").arg(host.file("tree/first")).arg("lab:rtt=1ms,rate=1gbit:/tmp/");
+    cp.without_flags().fails_at_once(2, "--remove-source-files is not possible into the testbed");
+    only(&host.file("tree/sub"), &["link", "none", "second", "small"]);
+}
