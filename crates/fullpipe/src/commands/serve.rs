@@ -119,11 +119,12 @@ fn listening_address(text: &str) -> std::result::Result<SocketAddr, String> {
     Ok(address)
 }
 
-/// Reads a time that is not zero.
+/// Reads a time that is not zero, or `unlimited`.
 fn some_duration(text: &str) -> std::result::Result<Time, String> {
     if transport::duration(text) == Ok(UNLIMITED) { Ok(UNLIMITED) } else { some_time(text) }
 }
 
+/// Reads a time that is not zero.
 fn some_time(text: &str) -> std::result::Result<Time, String> {
     let time: Time = text.parse().map_err(|e| format!("{e}"))?;
     if time.0 > 0 { Ok(time) } else { Err("give a time above 0s".to_owned()) }
