@@ -274,6 +274,9 @@ pub struct Probed {
     pub increase_s: Option<f64>,
     /// Grade of the increase, from A+ to F.
     pub grade: Option<String>,
+    /// Why the probes ended before the run did, if they did; `loaded` is then `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 impl Probed {
@@ -282,7 +285,7 @@ impl Probed {
         let increase_s = idle.zip(loaded).map(|(idle, loaded)| (loaded.p95_s - idle.p50_s).max(0.0));
         let grade_of = |s: f64| GRADES.iter().find(|(_, most_ms)| s * 1e3 <= *most_ms).map_or("F", |(grade, _)| grade);
         let grade = increase_s.map(|s| grade_of(s).to_owned());
-        Probed { every_s, idle, loaded, increase_s, grade }
+        Probed { every_s, idle, loaded, increase_s, grade, ended: None }
     }
 }
 

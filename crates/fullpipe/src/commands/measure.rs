@@ -627,6 +627,9 @@ fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>) {
 
 /// What probes showed, for people.
 fn latency(probed: &Probed) -> String {
+    if let Some(why) = &probed.ended {
+        return format!("none under load: the probes ended before the run did ({why})");
+    }
     let (Some(idle), Some(loaded)) = (probed.idle, probed.loaded) else {
         return "too few probes; measure for longer, or probe more often (--probe=20ms)".into();
     };
@@ -672,6 +675,14 @@ fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn probes_that_ended_early_show_no_latency() {
+        let ended = Some("lost server while probing: it is gone".to_owned());
+        let text = latency(&Probed { ended, ..Probed::new(0.1, None, None) });
+        assert!(text.starts_with("none under load: ") && text.contains("(lost server while probing"), "{text}");
+        assert!(latency(&Probed::new(0.1, None, None)).starts_with("too few probes"));
+    }
 
     #[test]
     fn advice_is_for_the_path_that_was_measured() {
