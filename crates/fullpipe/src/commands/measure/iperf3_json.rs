@@ -39,11 +39,20 @@ impl Sample {
     }
 }
 
-/// The samples of all streams at one time, by the streams' numbers.
+/// The latest samples of all streams at one time, by the streams' numbers. That of a stream which broke is an earlier one.
 type Tick = BTreeMap<u16, Sample>;
 
 fn time_s(tick: &Tick) -> f64 {
     tick.values().map(|sample| sample.t).fold(0.0, f64::max)
+}
+
+/// Adds the next sample in the order of time.
+fn add_sample(ticks: &mut Vec<Tick>, sample: Sample) {
+    // The samples of one tick have one time.
+    if ticks.last().is_none_or(|tick| time_s(tick) < sample.t) {
+        ticks.push(ticks.last().cloned().unwrap_or_default());
+    }
+    ticks.last_mut().map(|tick| tick.insert(sample.stream, sample));
 }
 
 /// A record, as far as iperf3's format needs it.
@@ -69,16 +78,13 @@ pub fn of_record(record: &str, every_s: f64) -> serde_json::Result<Value> {
     for line in body.lines().filter(|line| line.starts_with(r#"{"kind":"sample""#)) {
         let sample: Sample = serde_json::from_str(line)?;
         let ticks: &mut Vec<Tick> = if sample.end == "sender" { &mut sender } else { &mut receiver };
-        let is_next = ticks.last().is_none_or(|tick| tick.contains_key(&sample.stream));
-        if is_next {
-            ticks.push(Tick::new());
-        }
-        ticks.last_mut().map(|tick| tick.insert(sample.stream, sample));
+        add_sample(ticks, sample);
     }
     let sends = header.run.direction == Direction::Send;
     let parsed = Parsed { header, outcome: serde_json::from_str(last)?, sender, receiver, sends };
     let mut all = json!({ "start": parsed.start(), "intervals": parsed.intervals(every_s), "end": parsed.end() });
-    if let Some(why) = &parsed.outcome.no_rate {
+    let no_rate = parsed.outcome.after_omitted.as_ref().map_or(&parsed.outcome.no_rate, |later| &later.no_rate);
+    if let Some(why) = no_rate {
         all["error"] = json!(format!("no rate: {why}"));
     }
     Ok(all)
@@ -248,10 +254,13 @@ impl Parsed {
             Some(later) => (later.seconds, later.bytes, later.goodput_bps, later.retransmits),
             None => (outcome.seconds, outcome.bytes, outcome.goodput_bps, outcome.retransmits),
         };
-        // The first tick of a side whose time is not omitted, and the last one.
+        // The first tick of a side whose time is not omitted, and the last one; the last one twice if all is omitted.
         let ends = |ticks: &[Tick]| {
-            let base = self.omitted_until_s().and_then(|until_s| ticks.iter().find(|tick| time_s(tick) >= until_s));
-            (base.cloned().unwrap_or_default(), ticks.last().cloned().unwrap_or_default())
+            let last = ticks.last().cloned().unwrap_or_default();
+            let base = self.omitted_until_s().map_or_else(Tick::new, |until_s| {
+                ticks.iter().find(|tick| time_s(tick) >= until_s).unwrap_or(&last).clone()
+            });
+            (base, last)
         };
         let ((sent_base, sent), (received_base, received)) = (ends(&self.sender), ends(&self.receiver));
         let sent_s = time_s(&sent) - time_s(&sent_base);
@@ -316,5 +325,22 @@ impl Parsed {
             [("host_total", percent(host).map(Value::from)), ("remote_total", percent(remote).map(Value::from))],
         );
         fields.as_object().is_some_and(|map| !map.is_empty()).then_some(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_has_the_latest_sample_of_every_stream() {
+        let mut ticks = Vec::new();
+        // Stream 0 has no sample at first, and stream 1 none in the end.
+        for (t, stream, bytes) in [(1.0, 1, 10), (2.0, 0, 5), (2.0, 1, 20), (3.0, 0, 6)] {
+            add_sample(&mut ticks, Sample { t, stream, bytes, ..Sample::default() });
+        }
+        let seen: Vec<(f64, Vec<u64>)> =
+            ticks.iter().map(|tick| (time_s(tick), tick.values().map(|sample| sample.bytes).collect())).collect();
+        assert_eq!(seen, [(1.0, vec![10]), (2.0, vec![5, 20]), (3.0, vec![6, 20])]);
     }
 }
