@@ -19,7 +19,7 @@ use clients::Clients;
 use fullpipe_net::serve::{Event, MeasurementPolicy};
 use fullpipe_net::{AnonymousLimits, NetError, ServeOptions, Server};
 use fullpipe_path::transport::{self, UNLIMITED};
-use fullpipe_path::{ExitClass, Time, Workload, path};
+use fullpipe_path::{ExitClass, Time, path};
 use fullpipe_transfer::connection::token;
 use fullpipe_transfer::connection::token_store::Tokens;
 use fullpipe_transfer::resolve::Base;
@@ -153,9 +153,9 @@ pub fn run(args: Args) -> Result {
     let measuring = match args.guest {
         true => "anyone may measure".to_owned(),
         false => format!(
-            "ANYONE may measure: runs of at most {} (--max-duration), {per_address} at once from one address \
+            "ANYONE may measure: runs of {} (--max-duration), {per_address} at once from one address \
              (--max-clients-per-address)",
-            Workload::Duration(max_duration)
+            if max_duration == UNLIMITED { "any length".to_owned() } else { format!("at most {max_duration}") }
         ),
     };
     let mut notices = Vec::new();

@@ -363,6 +363,8 @@ fn a_server_says_who_may_do_what() {
     assert!(text.contains("ANYONE may measure: runs of at most 600s") && text.contains("nobody may copy"), "{text}");
     let (_, text) = said_at_start(&["--root", root, "--insecure", "--max-duration", "5s"]);
     assert!(text.contains("ANYONE may copy") && text.contains("ANYONE may measure: runs of at most 5s"), "{text}");
+    let (_, text) = said_at_start(&["--max-duration", "unlimited"]);
+    assert!(text.contains("ANYONE may measure: runs of any length (--max-duration)"), "{text}");
     let (_, text) = said_at_start(&["--root", root, "--token-file", token.to_str().unwrap()]);
     assert!(text.contains("nobody else may") && text.contains("token, made just now (1 token"), "{text}");
     assert!(!text.contains("ANYONE"), "{text}");
