@@ -103,27 +103,37 @@ fn summary(all: &Value) -> Summary {
     }
 }
 
+/// `iperf3 -s`, ended when dropped.
+struct Iperf3Server(Child);
+
+impl Drop for Iperf3Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// `iperf3 -s` for one client, and its port.
-fn iperf3_server() -> Option<(Child, u16)> {
+fn iperf3_server() -> Option<(Iperf3Server, u16)> {
     // iperf3 cannot choose a port; this one was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut server = Command::new("iperf3")
+    let server = Command::new("iperf3")
         .args(["-s", "-1", "--forceflush", "-p", &port.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .ok()?;
-    let listening = BufReader::new(server.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+    let mut server = Iperf3Server(server);
+    let listening = BufReader::new(server.0.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
     assert!(listening.into_iter().any(|line| line.contains("listening")));
     Some((server, port))
 }
 
 /// The output of iperf3 with these flags; `None` if it is not installed.
 fn iperf3(flags: &str) -> Option<Value> {
-    let (mut server, port) = iperf3_server()?;
+    let (_server, port) = iperf3_server()?;
     let words = format!("-c 127.0.0.1 -p {port} -J {flags}");
     let out = Command::new("iperf3").args(words.split_whitespace()).output().unwrap();
-    server.wait().unwrap();
     Some(serde_json::from_slice(&out.stdout).unwrap())
 }
 
@@ -175,10 +185,28 @@ fn a_run_without_a_rate_gives_none() {
 
 #[test]
 fn intervals_are_as_long_as_was_asked_for() {
+    const EVERY_S: f64 = 0.25;
     let server = Server::start("");
-    let all = measured(&server, "--duration 1s --interval 250ms");
-    let intervals = all["intervals"].as_array().unwrap();
-    assert!((4..=5).contains(&intervals.len()), "{all}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.ndjson");
+    let all = measured(&server, &format!("--duration 1s --interval 250ms --out {}", file.display()));
+    let ends: Vec<f64> =
+        all["intervals"].as_array().unwrap().iter().map(|one| one["sum"]["end"].as_f64().unwrap()).collect();
+    // Each ends with the first sample after a multiple of its length, however late that was.
+    let record = std::fs::read_to_string(file).unwrap();
+    let samples = record.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let times = samples.filter(|line| line["end"] == "sender").filter_map(|line| line["t"].as_f64());
+    let (mut expected, mut number) = (Vec::new(), 0.0);
+    for t in times {
+        if (t / EVERY_S + 1e-6).floor() > number {
+            expected.push(t);
+            number = (t / EVERY_S + 1e-6).floor();
+        }
+    }
+    assert!(
+        !expected.is_empty() && ends.starts_with(&expected) && ends.len() <= expected.len() + 1,
+        "{ends:?} {record}"
+    );
     for flags in ["--json", "--bidir", "--transport udt"] {
         let (code, text) = error(&fullpipe(&format!("measure {} --iperf3-json {flags}", server.address)));
         assert!(code == 2 && text.contains("--iperf3-json"), "{code} {text}");
