@@ -66,7 +66,8 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         stall_ns: 2_000_000_000,
     };
     let streams = 1 + (how >> 8) % 3;
-    let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
+    let transport =
+        Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
     let connect = Connect {
         transport,
         spare: 0,

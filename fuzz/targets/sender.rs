@@ -58,7 +58,8 @@ fn run(script: Script) {
         stall_ns: 2_000_000_000,
     };
     let streams = 1 + (how >> 8) % 3;
-    let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
+    let transport =
+        Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
     let terms = Terms { offer: bit(4), key: Key([3; Key::LEN]), tags: Key([4; Key::LEN]) };
     let connect = Connect {
         spare: 0,
