@@ -85,7 +85,9 @@ pub fn run(args: Args) -> Result {
     let (text, name) = text_of(args.profile.as_deref())?;
     let profile = Profile::parse(&text, name)?;
     let selection = select(&profile, &query)?;
-    let joint = storage::join_with(&selection, for_size(&selection, &query).map(|size| size.rate_bps), &args)?;
+    let size_bps = for_size(&selection, &query).map(|size| size.rate_bps);
+    let (from, to) = (args.from_storage.as_deref(), args.to_storage.as_deref());
+    let joint = storage::join_with(&selection, size_bps, from, to)?;
     if args.json {
         let for_size = for_size(&selection, &query);
         let text = serde_json::to_string(&Printed { selection: &selection, for_size, joint: joint.as_ref() });

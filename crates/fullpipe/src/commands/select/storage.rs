@@ -9,22 +9,25 @@ use fullpipe_profile::{
 };
 use fullpipe_transfer::protocol::name::one_line;
 
-use super::Args;
 use crate::failure::Result;
 use crate::format;
 use crate::output::outln;
 
-/// Joins the selection with the storage that the command line names; `None` if it names none. `size_bps` is the rate of a
-/// transfer of the size that was asked for.
+/// Joins the selection with measurements of reading the source and of writing the destination, each in a file; `None` without
+/// either. `size_bps` is the rate of a transfer of the size that was asked for.
 ///
 /// # Errors
 /// A file has no measurements of storage that fit.
-pub fn join_with(selection: &Selection, size_bps: Option<f64>, args: &Args) -> Result<Option<Joint>> {
-    if args.from_storage.is_none() && args.to_storage.is_none() {
+pub fn join_with(
+    selection: &Selection,
+    size_bps: Option<f64>,
+    from: Option<&Path>,
+    to: Option<&Path>,
+) -> Result<Option<Joint>> {
+    if from.or(to).is_none() {
         return Ok(None);
     }
-    let source = points(args.from_storage.as_deref(), Operation::Read)?;
-    let destination = points(args.to_storage.as_deref(), Operation::Write)?;
+    let (source, destination) = (points(from, Operation::Read)?, points(to, Operation::Write)?);
     let network = Network {
         rate_bps: size_bps.unwrap_or(selection.choice.expected.mean_bps),
         streams: selection.choice.transport.streams,
