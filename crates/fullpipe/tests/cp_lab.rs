@@ -179,11 +179,12 @@ fn a_small_file_takes_three_round_trips() {
     }
 }
 
-/// Seconds of virtual time of a copy of 100 MB to an emulated disk.
-fn onto_a_disk(source: &std::path::Path, disk: &str) -> f64 {
+/// Seconds of virtual time of a copy of 100 MB to an emulated disk, and what limited it.
+fn onto_a_disk(source: &std::path::Path, disk: &str) -> (f64, serde_json::Value) {
     let path = format!("lab:rtt=2ms,rate=10gbit,disk_b={disk}:/disk/");
     let words = ["cp", "--json", "--fsync", source.to_str().unwrap(), &path];
-    common::json_lines(&common::fullpipe_args(&words)).last().unwrap()["seconds"].as_f64().unwrap()
+    let last = common::json_lines(&common::fullpipe_args(&words)).pop().unwrap();
+    (last["seconds"].as_f64().unwrap(), last["bottleneck"].clone())
 }
 
 #[test]
@@ -191,11 +192,13 @@ fn an_emulated_disk_limits_a_copy() {
     let (_dir, source, _) = a_file_and_a_folder(100_000_000);
     // What the driver rounds to, and its first 20 ms.
     for (disk, rate) in [("50MB/s", 50.3e6), ("400MB/s+devices:2+fs:ext4", 400.6e6)] {
-        let seconds = onto_a_disk(&source, disk);
+        let (seconds, _) = onto_a_disk(&source, disk);
         let least = 100e6 / rate;
         assert!((least - 0.03..least * 1.1 + 0.1).contains(&seconds), "{disk}: {seconds} s, at least {least}");
     }
-    assert!(onto_a_disk(&source, "5GB/s+size:200GB+keep:no") < 0.5);
+    assert_eq!(onto_a_disk(&source, "50MB/s").1, "disk write");
+    let (seconds, bottleneck) = onto_a_disk(&source, "5GB/s+size:200GB+keep:no");
+    assert!(seconds < 0.5 && bottleneck.is_null(), "{seconds} s, {bottleneck}");
     for (path, to, why) in [
         ("disk_b=1GB/s", "/tmp/", "copy to /disk/"),
         ("disk_b=1GB/s", "/disk/../tmp/", "copy to /disk/"),
@@ -208,4 +211,20 @@ fn an_emulated_disk_limits_a_copy() {
     }
     let (code, text) = error(&common::fullpipe("measure lab:rtt=2ms,rate=10gbit,disk=1GB/s"));
     assert!(code == 2 && text.contains("sends from memory"), "{text}");
+}
+
+#[test]
+fn a_copy_of_seconds_says_what_limited_it_and_what_would_help() {
+    let (_dir, source, _) = a_file_and_a_folder(200_000_000);
+    let copy = |flag: &str| {
+        let words = ["cp", flag, source.to_str().unwrap(), "lab:rtt=2ms,rate=10gbit,disk_b=50MB/s:/disk/"];
+        let done = common::fullpipe_args(&words);
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    };
+    let explained = copy("--explain");
+    assert!(explained.contains("; limited by disk write"), "{explained}");
+    assert!(explained.contains("faster      writing the destination limited the copy"), "{explained}");
+    let plain = copy("--fsync");
+    assert!(plain.contains("; limited by disk write") && !plain.contains("faster  "), "{plain}");
 }

@@ -1,7 +1,6 @@
 """`fullpipe.copy`: copies files with `fullpipe cp`."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, TypedDict, Unpack, cast, overload
@@ -127,7 +126,7 @@ class CopyResult:
     unfinished_others: int
     """Journals of other commands in the destination folder."""
     bottleneck: str | None = None
-    """What limited the copy in most of its seconds; None for a copy of less than about one."""
+    """What limited the copy as a whole; None if it took less than about a second."""
     notes: tuple[str, ...] = ()
     """Messages of the program, such as lost connections, and advice on a better transport."""
 
@@ -219,7 +218,6 @@ class _Output:
 
     progress: Callable[[Progress], object] | None
     event: Callable[[Mapping[str, Any]], object] | None
-    bottlenecks: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
 
@@ -227,10 +225,8 @@ class _Output:
         fields = object_of(line)
         kind = fields.get("kind")
         if kind == "progress":
-            progress = typed(Progress, fields)
-            self.bottlenecks[progress.bottleneck] += 1
             if self.progress is not None:
-                self.progress(progress)
+                self.progress(typed(Progress, fields))
         elif kind == "note":
             self.notes.append(str(fields.get("note")))
         elif kind in ("done", "dry_run", "failed"):
@@ -243,8 +239,7 @@ class _Output:
         more = {"notes": (*self.notes, *told)}
         match self.last.get("kind"):
             case "done":
-                most = self.bottlenecks.most_common(1)
-                return typed(CopyResult, self.last | more | {"bottleneck": most[0][0] if most else None})
+                return typed(CopyResult, self.last | more)
             case "dry_run":
                 return typed(DryRun, self.last | more)
         return None

@@ -1,6 +1,7 @@
 //! `fullpipe cp`: copies files to or from another host, and goes on after a lost connection.
 
 mod args;
+mod bottleneck;
 mod endpoint;
 mod explain;
 mod filters;
@@ -109,7 +110,8 @@ fn copy(args: Args) -> Result {
         watch.say(&advice);
     }
     let recorded = copy.record(&watch, &finished, took);
-    report::report(&args, &finished, (watch.earlier(), watch.spared()), took).and(recorded)
+    let moved = report::Moved { earlier: watch.earlier(), spared: watch.spared(), spent: watch.spent(), took };
+    report::report(&args, &finished, &moved).and(recorded)
 }
 
 /// Turns the flags into the options of the protocol.

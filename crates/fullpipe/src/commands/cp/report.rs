@@ -10,6 +10,7 @@ use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
 use super::args::Args;
+use super::bottleneck::Spent;
 use super::loss_advice;
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -23,12 +24,24 @@ pub fn print_failed(error: &str, code: u8) {
     outln!("{}", json!({"kind": "failed", "error": error, "exit_code": code}));
 }
 
-/// Prints how the copy went. `earlier` are bytes sent by attempts before the last one, `spared` bytes that the last one
-/// did not have to send.
+/// What a copy moved over all its attempts.
+pub struct Moved {
+    /// Bytes sent by attempts before the last one.
+    pub earlier: u64,
+    /// Bytes that the last attempt did not have to send.
+    pub spared: u64,
+    /// The busy times of both ends.
+    pub spent: Spent,
+    /// Time of the whole command.
+    pub took: Duration,
+}
+
+/// Prints how the copy went, what limited it, and with `--explain` what would help.
 ///
 /// # Errors
 /// Something was not copied.
-pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took: Duration) -> Result {
+pub fn report(args: &Args, finished: &Finished, moved: &Moved) -> Result {
+    let &Moved { earlier, spared, ref spent, took } = moved;
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
     let left = finished.skipped.clone().with(&summary.skipped);
@@ -40,6 +53,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
             json!({"kind": "done", "files": summary.files, "skipped": summary.present, "newer": summary.newer, "bytes": bytes,
                    "spared_bytes": spared, "encrypted": finished.encrypted, "seconds": seconds, "rate_bps": rate,
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
+                   "bottleneck": spent.bottleneck().map(|one| one.to_string()),
                    "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
                    "verified": args.verify.then(|| format::verified(&summary.verified)),
@@ -49,8 +63,11 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
                    "left": format::left(&left), "left_total": left.total})
         );
     }
-    let line = summed_up(args, finished, (earlier, spared), seconds);
+    let line = summed_up(args, finished, moved);
     tell(!args.json && !args.quiet, format_args!("{line}"));
+    if let Some(bottleneck) = spent.told().filter(|_| args.explain && !args.json) {
+        outln!("faster      {}", bottleneck.help());
+    }
     if !args.json && !args.quiet {
         for file in told(&summary.distrusted) {
             errln!(
@@ -102,8 +119,10 @@ pub fn not_deleted(deleted: Option<&Deleted>) -> Option<String> {
     (total > 0).then(|| format::count(total, "file or folder was", "files or folders were") + " not deleted")
 }
 
-/// The last line for people: how many files, bytes and seconds.
-fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), seconds: f64) -> String {
+/// The last line for people: how many files, bytes and seconds, and what limited the copy.
+fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
+    let &Moved { earlier, spared, ref spent, took } = moved;
+    let seconds = took.as_secs_f64();
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
     let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
@@ -121,8 +140,9 @@ fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), se
         Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
         _ => String::new(),
     };
+    let limited = spent.told().map(|by| format!("; limited by {by}")).unwrap_or_default();
     // No bytes have no rate.
-    let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
+    let moved = if bytes == 0 { String::new() } else { format!(" ({}{limited}{encryption})", format::rate(rate)) };
     let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
     format!(
         "{}{skipped}{deleted}, {} in {}{moved}{verified}",
