@@ -228,3 +228,79 @@ fn a_copy_of_seconds_says_what_limited_it_and_what_would_help() {
     let plain = copy("--fsync");
     assert!(plain.contains("; limited by disk write") && !plain.contains("faster  "), "{plain}");
 }
+
+/// What happens at end b, from 5.2 s on, while a file of 50 MB comes to its disk; and what end a then does. Returns what the
+/// programs of end a print.
+fn while_a_disk_fails(fault: &str, second: &str) -> String {
+    let scenario = format!(
+        r#"
+path = {{ rtt = "10ms", rate = "1gbit", disk_b = "500MB/s" }}
+
+[[program]]
+end = "b"
+run = ["fullpipe", "serve", "--root", "/disk", "--insecure", "--quiet", "--bind", "10.0.2.1"]
+
+[[program]]
+end = "b"
+start = "5200ms"
+wait = true
+run = ["sh", "-ec", "{fault}"]
+
+[[program]]
+end = "a"
+run = ["sh", "-c", """
+head -c 50000000 /dev/urandom >/tmp/f; sleep 5
+copy() {{ fullpipe cp --insecure --direct on /tmp/f fullpipe://b/ 2>&1; echo code $?; }}
+copy
+{second}
+"""]
+
+[[program]]
+end = "b"
+start = "1000s"
+wait = true
+run = ["sh", "-c", "sha256sum </disk/f; ls -A /disk"]
+
+[[program]]
+end = "a"
+start = "1000s"
+run = ["sh", "-c", "sha256sum </tmp/f"]
+"#
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("s.toml");
+    std::fs::write(&file, scenario).unwrap();
+    let done = common::fullpipe_args(&["lab", "run", file.to_str().unwrap(), "--quiet"]);
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{text}{}", String::from_utf8_lossy(&done.stderr));
+    let digests: Vec<&str> = text.lines().filter(|line| line.ends_with("  -")).collect();
+    assert!(digests.len() == 2 && digests[0] == digests[1], "{text}");
+    assert!(text.contains("\nf\n--"), "the disk has the file and nothing else: {text}");
+    text
+}
+
+/// `--stall` ends the connection. The process at the far end still waits for the disk and holds the destination's lock.
+#[test]
+fn a_copy_goes_on_after_its_disk_has_stalled() {
+    let stall = |seconds: u32| format!("fsfreeze -f /disk; sleep {seconds}; fsfreeze -u /disk");
+    let short = while_a_disk_fails(&stall(50), "");
+    assert!(short.contains("code 0") && !short.contains("connecting again"), "{short}");
+    let long = while_a_disk_fails(&stall(70), "");
+    assert!(long.contains("nothing moved for 60 s") && long.contains("connecting again"), "{long}");
+    assert!(long.contains("code 0"), "{long}");
+    let longest = while_a_disk_fails(&stall(300), "sleep 250; copy");
+    let error = longest.lines().find(|line| line.starts_with("error: ")).unwrap();
+    assert!(error.contains("nothing moved for 60 s: the path, a disk or the other end is stuck"), "{longest}");
+    assert!(longest.contains("code 1") && longest.contains("code 0"), "{longest}");
+}
+
+#[test]
+fn a_copy_goes_on_after_its_disk_could_not_be_written() {
+    let bad = "mount -t configfs none /sys/kernel/config; cd /sys/kernel/config/nullb/disk_b0; \
+               echo +32768-65536 >badblocks; sleep 100; echo -32768-65536 >badblocks";
+    let text = while_a_disk_fails(bad, "sleep 150; copy");
+    assert!(text.contains("not copied: f: cannot be written at the destination: i/o error"), "{text}");
+    assert!(text.contains("code 1") && text.contains("code 0"), "{text}");
+    // What was written before the error is not sent again.
+    assert!(text.contains(" of it already there, or holes)"), "{text}");
+}

@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::Classified;
+use fullpipe_path::{Classified, ExitClass};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
@@ -158,6 +158,8 @@ impl Copy<'_> {
     fn attempts(&self, watch: &Watch, mut choice: via::Choice, interrupted: &AtomicBool) -> Result<Finished> {
         let is_interrupted = || interrupted.load(Ordering::SeqCst);
         let mut idle = 0;
+        // The end of the last attempt that moved something, if it stalled. It explains why later attempts get nowhere.
+        let mut stalled = None;
         loop {
             watch.connecting();
             let before = watch.moved();
@@ -181,8 +183,12 @@ impl Copy<'_> {
             // too, and the lost connection that follows is no reason to try again.
             let worth_trying = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
             let worth_trying = worth_trying && !self.way.happens_once();
-            if !is_interrupted() && (!error.may_retry() || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
-                return Err(self.failed(error));
+            // The far end of an earlier attempt may still hold the lock: it ends once its disk has written.
+            let may_retry = error.may_retry() || watch.moved() > 0 && error.is_locked();
+            if !is_interrupted() && (!may_retry || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
+                // A far end that could say that it is stuck has a network.
+                let explains = error.is_locked() || matches!(stalled, Some(TransferError::Remote { .. }));
+                return Err(self.failed(if may_retry && explains { stalled.unwrap_or(error) } else { error }));
             }
             if !is_interrupted() {
                 watch.say(&format!("{error}; connecting again"));
@@ -201,6 +207,9 @@ impl Copy<'_> {
             // Its threads may have read or written something more meanwhile.
             if self.way.happens_once() {
                 return Err(self.failed(error));
+            }
+            if watch.moved() > before {
+                stalled = Some(error).filter(|error| error.class() == ExitClass::Failed);
             }
         }
     }
