@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fullpipe_path::storage::Operation;
 use fullpipe_path::{Classified, ExitClass, Probability, Rate, Size, Transport, Workload};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
@@ -36,6 +37,16 @@ pub enum ProfileError {
         path: PathBuf,
         /// Version of the profile.
         found: u32,
+    },
+    /// The file has no measurements of storage that can be used.
+    #[error("{} has no {operation}s of one folder's storage that can be used: {why}; 'fullpipe measure disk:FOLDER --out DIR' and 'fullpipe analyze DIR' make them", .path.display())]
+    Storage {
+        /// The file.
+        path: PathBuf,
+        /// The operation that was looked for.
+        operation: Operation,
+        /// What is wrong.
+        why: String,
     },
     /// Nothing in the profile fits the query.
     #[error("the profile has nothing for {asked}; it has {has}")]

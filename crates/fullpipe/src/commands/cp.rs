@@ -1,6 +1,7 @@
 //! `fullpipe cp`: copies files to, from or between other hosts, and goes on after a lost connection.
 
 mod args;
+mod bottleneck;
 mod endpoint;
 mod explain;
 mod filters;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::Classified;
+use fullpipe_path::{Classified, ExitClass};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, third_party};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
@@ -119,7 +120,8 @@ fn copy(args: Args) -> Result {
         watch.say(&advice);
     }
     let recorded = copy.record(&watch, &finished, took);
-    report::report(&args, &finished, (watch.earlier(), watch.spared(), watch.bottleneck()), took, recorded)
+    let moved = report::Moved { earlier: watch.earlier(), spared: watch.spared(), spent: watch.spent(), took };
+    report::report(&args, &finished, &moved, recorded)
 }
 
 /// The command line as it was typed. The command of `--ssh` is left out, since a password may stand in it.
@@ -186,6 +188,8 @@ impl Copy<'_> {
     fn attempts(&self, watch: &Watch, mut choice: via::Choice, interrupted: &AtomicBool) -> Result<Finished> {
         let is_interrupted = || interrupted.load(Ordering::SeqCst);
         let mut idle = 0;
+        // The end of the last attempt that moved something, if it stalled. It explains why later attempts get nowhere.
+        let mut stalled = None;
         loop {
             watch.connecting();
             let before = watch.moved();
@@ -209,8 +213,12 @@ impl Copy<'_> {
             // too, and the lost connection that follows is no reason to try again.
             let worth_trying = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
             let worth_trying = worth_trying && !self.way.happens_once();
-            if !is_interrupted() && (!error.may_retry() || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
-                return Err(self.failed(error));
+            // The far end of an earlier attempt may still hold the lock: it ends once its disk has written.
+            let may_retry = error.may_retry() || watch.moved() > 0 && error.is_locked();
+            if !is_interrupted() && (!may_retry || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
+                // A far end that could say that it is stuck has a network.
+                let explains = error.is_locked() || matches!(stalled, Some(TransferError::Remote { .. }));
+                return Err(self.failed(if may_retry && explains { stalled.unwrap_or(error) } else { error }));
             }
             if !is_interrupted() {
                 watch.say(&format!("{error}; connecting again"));
@@ -229,6 +237,9 @@ impl Copy<'_> {
             // Its threads may have read or written something more meanwhile.
             if self.way.happens_once() {
                 return Err(self.failed(error));
+            }
+            if watch.moved() > before {
+                stalled = Some(error).filter(|error| error.class() == ExitClass::Failed);
             }
         }
     }
