@@ -38,7 +38,8 @@ SAMPLES_SCHEMA: dict[str, pl.DataType] = {
 }
 """The first columns of `samples`.
 
-The fields of `tcp_info` follow under the kernel's names, all unsigned, and the statistics of UDT under libudt's.
+The fields of `tcp_info` follow under the kernel's names, all unsigned, and the statistics of UDT under
+libudt's.
 """
 
 _SOBAS_LINE = b'{"kind":"sobas",'

@@ -6,6 +6,7 @@ The shape follows crates/fullpipe-path/src/record.rs. Nothing here was measured.
 import json
 import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def goodput_at(run: RunSpec, rtt_s: float, rate: float) -> float:
     return size * 8 / (size * 8 / sustained + ramp) * noise
 
 
-def _statistics(run: RunSpec, i: int) -> dict[str, float]:
+def _statistics(run: RunSpec, i: int) -> Mapping[str, float]:
     """The statistics of a stream in its i-th sample: TCP's, or UDT's under libudt's names."""
     if run.cc == UDT:
         counted = {"pktSent": i, "pktRetrans": 0, "byteAvailSndBuf": i * 1000}

@@ -47,7 +47,9 @@ def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
 
 def test_runs_over_udt_stand_beside_those_over_tcp(tmp_path: Path, small: list[RunSpec]) -> None:
     path = replace(as_lab(small[0]), mtu=1500)
-    tcp, udt = (replace(small[0], path=path, cc=cc, pacing=10**9 if cc == "udt" else None) for cc in ("cubic", "udt"))
+    tcp, udt = (
+        replace(small[0], path=path, cc=cc, pacing=10**9 if cc == "udt" else None) for cc in ("cubic", "udt")
+    )
     # UDT's headers are 8 bytes shorter: this rate is above what TCP's let through, and below what UDT's do.
     most = path.rate * 1455 / 1514
     for run, goodput in ((tcp, 8e9), (udt, most)):
