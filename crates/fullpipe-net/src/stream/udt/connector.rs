@@ -62,7 +62,16 @@ fn call(datagrams: &Datagrams, to: SocketAddr, config: Config) -> io::Result<Con
     let mut buffer = vec![0; RECEIVE_BYTES];
     loop {
         if let Some(request) = caller.poll_transmit(sys::now_ns()) {
-            datagrams.send(&request, request.len())?;
+            let mut padded = request.to_vec();
+            padded.resize(caller.request_bytes(), 0);
+            match datagrams.send(&padded, padded.len()) {
+                // A router has told this host meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) && padded.len() > request.len() => {
+                    caller.too_long();
+                    continue;
+                }
+                sent => drop(sent?),
+            }
         }
         let wait = caller.next_timeout().saturating_sub(sys::now_ns());
         sys::wait_readable([datagrams.as_fd()], wait)?;
