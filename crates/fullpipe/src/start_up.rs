@@ -127,7 +127,7 @@ mod tests {
         // UDT begins with 16 packets, and at a given rate with that.
         let udt = transport("udt", 1);
         let paced = Transport { pacing: Some(fullpipe_path::Rate(12_000_000)), ..udt.clone() };
-        assert!((over(&udt).sending(168e3, 1.5e6) - 0.3).abs() < 1e-9);
+        assert!((over(&udt).sending(72e3, 1.5e6) - 0.2).abs() < 1e-9);
         assert!((over(&paced).sending(1.5e6, 1.5e6) - 1.0).abs() < 1e-9);
         // A copy as large as the profile's runs is expected to take as long as they took.
         let ten: Workload = Workload::Duration("10s".parse().unwrap());

@@ -33,7 +33,7 @@ pub use args::Args;
 use endpoint::Place;
 use progress::Watch;
 pub use report::print_failed;
-use transport::Chosen;
+use transport::{Chosen, TransportArgs};
 
 /// Attempts in a row that move nothing before the copy gives up.
 const MAX_IDLE_ATTEMPTS: u32 = 5;
@@ -81,9 +81,10 @@ fn copy(args: Args) -> Result {
         Some(order) => order,
         None => endpoint::order(&args, &from, &to)?,
     };
-    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint);
+    let mut how = args.how.clone();
+    let (choice, note) = via::Choice::new(args.via, &mut how, &mut endpoint);
     if args.dry_run {
-        return explain::dry_run(&args, &mut endpoint, (choice, note), &way, options);
+        return explain::dry_run((&args, &how), &mut endpoint, (choice, note), &way, options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
@@ -93,7 +94,8 @@ fn copy(args: Args) -> Result {
         output::log_to(file.map_err(|e| TransferError::of_file(format!("--log-file {}", path.display()), &e))?);
     }
     let began = Instant::now();
-    let copy = Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, options, chosen: RefCell::default() };
+    let (endpoint, how) = (RefCell::new(endpoint), RefCell::new(how));
+    let copy = Copy { args: &args, how, endpoint, way: &way, options, chosen: RefCell::default() };
     let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);
@@ -104,7 +106,7 @@ fn copy(args: Args) -> Result {
     watch.finish();
     let finished = finished?;
     if let Some(((chosen, between), losses)) = copy.chosen.take().zip(finished.losses)
-        && let Some(advice) = loss_advice::advice(&args.how, &chosen, &between, &losses)
+        && let Some(advice) = loss_advice::advice(&copy.how.borrow(), &chosen, &between, &losses)
     {
         watch.say(&advice);
     }
@@ -143,6 +145,8 @@ fn options(args: &Args) -> Result<Options> {
 /// A copy to or from a real host.
 struct Copy<'a> {
     args: &'a Args,
+    /// The flags that say how to send, and whether UDP gets through.
+    how: RefCell<TransportArgs>,
     /// The far end, and how it is reached.
     endpoint: RefCell<Endpoint>,
     way: &'a Way,
@@ -161,11 +165,18 @@ impl Copy<'_> {
             let before = watch.moved();
             let error = match self.attempt(watch, interrupted) {
                 Ok(finished) => {
-                    choice.remember(&self.endpoint.borrow());
+                    choice.remember(&self.endpoint.borrow(), &finished.transport);
                     return Ok(finished);
                 }
                 Err(error) => error,
             };
+            if !is_interrupted()
+                && !self.way.happens_once()
+                && let Some(note) = choice.leave_udp(&error, &mut self.how.borrow_mut())
+            {
+                watch.say(&note);
+                continue;
+            }
             // Where TCP got through before, the network or the host is down.
             if watch.moved() == 0
                 && !is_interrupted()
@@ -220,8 +231,9 @@ impl Copy<'_> {
     fn attempt(&self, watch: &Watch, interrupted: &AtomicBool) -> std::result::Result<Finished, TransferError> {
         let args = self.args;
         let choose = |between: &Between| {
-            let chosen = args.how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
-            let spare = args.how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
+            let how = self.how.borrow();
+            let chosen = how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
+            let spare = how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
             let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing, spare };
             self.chosen.replace(Some((chosen, between.clone())));
             Ok(sending)
