@@ -85,8 +85,11 @@ impl Program {
 /// Everything that a guest does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The path between the ends.
+    /// The path between the ends, as it is at first.
     pub path: LabPath,
+    /// Virtual times at which the path changes, in order, and the path from then on.
+    #[serde(default)]
+    pub changes: Vec<(Time, LabPath)>,
     /// Seed of all random numbers in the guest.
     pub seed: u64,
     /// The programs, in the order in which they are started when they start together.
@@ -107,6 +110,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// The path as it is at first, and as each change leaves it.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &LabPath> {
+        std::iter::once(&self.path).chain(self.changes.iter().map(|(_, path)| path))
+    }
+
     /// Start of the scenario's time on the guest's `CLOCK_MONOTONIC`, ns. It is fixed, and later than the end of any boot, so that
     /// the kernel's own timers have the same phase in every run. The slowest disks are formatted within a minute.
     pub fn zero_ns(&self) -> u64 {
@@ -158,6 +166,8 @@ pub struct ProgramReport {
 pub struct QueueSample {
     /// Time of the sample on the guest's `CLOCK_MONOTONIC`, ns.
     pub ns: u64,
+    /// Bytes that have gone through the queue so far, Ethernet headers included.
+    pub bytes: u64,
     /// Bytes in the queue.
     pub backlog_bytes: u32,
     /// Packets that the queue has dropped so far.

@@ -183,6 +183,7 @@ impl Commands {
         };
         Job {
             path: path.clone(),
+            changes: Vec::new(),
             seed,
             programs: vec![program(End::B, &self.server, Time(0)), program(End::A, &self.client, Time(10_000_000))],
             space: None,
@@ -281,7 +282,7 @@ fn tail(path: &Path) -> String {
 /// their own; packets of other programs do.
 fn memory(job: &Job) -> u64 {
     let path = &job.path;
-    let in_flight = path.bdp() + path.queue.0 * 2;
+    let in_flight = job.paths().map(|path| path.bdp() + path.queue.0 * 2).max().unwrap_or(0);
     let per_byte = if path.mtu == 9000 { 1.3 } else { 2.2 };
     let files = job.space.map_or(0, |Size(bytes)| bytes * 2);
     let base = 192 << 20;

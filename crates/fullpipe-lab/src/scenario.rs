@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fullpipe_path::{LabPath, Size, Time};
+use fullpipe_path::{LabPath, PathChange, Size, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::boot::Done;
@@ -14,8 +14,14 @@ use crate::job::{Folder, Job, Program, ProgramReport, file};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The path between the ends.
+    /// The path between the ends, as it is at first.
     path: LabPath,
+    /// What changes on it, and when.
+    #[serde(default, rename = "change")]
+    changes: Vec<PathChange>,
+    /// When it changes, and the path from then on.
+    #[serde(skip)]
+    later: Vec<(Time, LabPath)>,
     /// Seed of all random numbers in the guest.
     #[serde(default = "one")]
     seed: u64,
@@ -63,7 +69,8 @@ impl Scenario {
             let name = file.display();
             return Err(wrong(format!("it is a path without programs; measure it with 'fullpipe measure {name}'")));
         }
-        let scenario: Scenario = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let mut scenario: Scenario = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        scenario.later = scenario.changed().map_err(wrong)?;
         if scenario.program.is_empty() {
             return Err(wrong("it has no [[program]]; give at least one".into()));
         }
@@ -81,10 +88,22 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// Returns the times at which the path changes, in order, and the path from each on.
+    fn changed(&mut self) -> Result<Vec<(Time, LabPath)>, String> {
+        self.changes.sort_by_key(|change| change.at);
+        let mut path = self.path.clone();
+        let change = |change: &PathChange| {
+            path = change.apply(&path).map_err(|e| format!("the [[change]] at {}: {e}", change.at))?;
+            Ok((change.at, path.clone()))
+        };
+        self.changes.iter().map(change).collect()
+    }
+
     /// Returns the guest's job.
     pub fn into_job(self) -> Job {
         Job {
             path: self.path,
+            changes: self.later,
             seed: self.seed,
             programs: self.program,
             space: self.space,

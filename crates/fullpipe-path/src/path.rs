@@ -338,10 +338,56 @@ impl LabPath {
         self.rate.0 as f64 * (mtu - header_bytes) as f64 / self.line_bytes(mtu) as f64
     }
 
+    /// Returns this path if there can be one like it.
+    pub(crate) fn checked(self) -> Result<Self, PathError> {
+        let value = |key, why: String| Err(PathError::Value { key, why });
+        let LabPath { rtt, rate, queue, mtu, .. } = self;
+        if rtt.0 > 60_000_000_000 {
+            return value("rtt", format!("{rtt} is over 60s, beyond any path on Earth or the Moon"));
+        }
+        if rate.0 < 8_000 || rate.0 > 1_000_000_000_000 {
+            return value("rate", format!("{rate} is outside 8kbit to 1tbit"));
+        }
+        if mtu != 1500 && mtu != 9000 {
+            return value("mtu", format!("{mtu} is neither 1500 nor 9000"));
+        }
+        let packet = u64::from(mtu) + ETHERNET_HEADER;
+        if queue.0 < packet {
+            return value(
+                "queue",
+                format!("{queue} is smaller than one packet ({packet} B with mtu={mtu}); give at least {packet}B"),
+            );
+        }
+        if queue.0 > u64::from(u32::MAX) {
+            return value("queue", format!("{queue} is over the 4.29GB that the kernel's tbf can count"));
+        }
+        if let Some(jitter) = self.jitter
+            && jitter.0 * 2 > rtt.0
+        {
+            return value("jitter", format!("{jitter} is over half the RTT ({rtt})"));
+        }
+        if let Some(Cross::Udp(cross)) = self.cross
+            && cross.0 > 4 * rate.0
+        {
+            return value("cross", format!("udp:{cross} is over four times the rate ({rate})"));
+        }
+        if let Some(kernel) = &self.kernel
+            && (kernel.is_empty() || !kernel.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)))
+        {
+            return value("kernel", format!("'{kernel}' is not a version; write for example kernel=6.12"));
+        }
+        Ok(self)
+    }
+
     /// Whether the path has impairments in the forward direction.
     pub fn impaired_forward(&self) -> bool {
         !(self.loss.is_zero() && self.reorder.is_zero() && self.duplicate.is_zero() && self.corrupt.is_zero())
             || self.jitter.is_some()
+    }
+
+    /// Whether the path has impairments in any direction.
+    pub fn impaired(&self) -> bool {
+        self.impaired_forward() || !self.loss_back.is_zero()
     }
 }
 
@@ -352,56 +398,16 @@ fn bdp(rate: Rate, rtt: Time) -> u64 {
 impl TryFrom<Keys> for LabPath {
     type Error = PathError;
     fn try_from(keys: Keys) -> Result<Self, PathError> {
-        let value = |key, why: String| Err(PathError::Value { key, why });
-        let Some(rtt) = keys.rtt else {
-            return value("rtt", "is missing; write for example lab:rtt=45.6ms,rate=10gbit".into());
-        };
-        if rtt.0 > 60_000_000_000 {
-            return value("rtt", format!("{rtt} is over 60s, beyond any path on Earth or the Moon"));
-        }
-        let rate = match (keys.rate, keys.modality) {
-            (Some(rate), _) => rate,
-            (None, Some(modality)) => modality.rate(),
-            (None, None) => return value("rate", "is missing; write rate=10gbit or modality=10gige".into()),
-        };
-        if rate.0 < 8_000 || rate.0 > 1_000_000_000_000 {
-            return value("rate", format!("{rate} is outside 8kbit to 1tbit"));
-        }
+        let missing = |key, why: &str| PathError::Value { key, why: format!("is missing; {why}") };
+        let rtt = keys.rtt.ok_or_else(|| missing("rtt", "write for example lab:rtt=45.6ms,rate=10gbit"))?;
+        let rate = keys.rate.or(keys.modality.map(Modality::rate));
+        let rate = rate.ok_or_else(|| missing("rate", "write rate=10gbit or modality=10gige"))?;
         let mtu = keys.mtu.unwrap_or(9000);
-        if mtu != 1500 && mtu != 9000 {
-            return value("mtu", format!("{mtu} is neither 1500 nor 9000"));
-        }
-        let packet = u64::from(mtu) + ETHERNET_HEADER;
-        // On very short paths one BDP is less than a packet; a queue must hold at least one.
-        let queue = keys.queue.unwrap_or_else(|| Size(bdp(rate, rtt).max(packet)));
-        if queue.0 < packet {
-            return value(
-                "queue",
-                format!("{queue} is smaller than one packet ({packet} B with mtu={mtu}); give at least {packet}B"),
-            );
-        }
-        if queue.0 > u64::from(u32::MAX) {
-            return value("queue", format!("{queue} is over the 4.29GB that the kernel's tbf can count"));
-        }
-        if let Some(jitter) = keys.jitter
-            && jitter.0 * 2 > rtt.0
-        {
-            return value("jitter", format!("{jitter} is over half the RTT ({rtt})"));
-        }
-        if let Some(Cross::Udp(cross)) = keys.cross
-            && cross.0 > 4 * rate.0
-        {
-            return value("cross", format!("udp:{cross} is over four times the rate ({rate})"));
-        }
-        if let Some(kernel) = &keys.kernel
-            && (kernel.is_empty() || !kernel.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)))
-        {
-            return value("kernel", format!("'{kernel}' is not a version; write for example kernel=6.12"));
-        }
-        Ok(LabPath {
+        let path = LabPath {
             rtt,
             rate,
-            queue,
+            // On very short paths one BDP is less than a packet; a queue must hold at least one.
+            queue: keys.queue.unwrap_or_else(|| Size(bdp(rate, rtt).max(u64::from(mtu) + ETHERNET_HEADER))),
             mtu,
             loss: keys.loss.unwrap_or_default(),
             loss_back: keys.loss_back.unwrap_or_default(),
@@ -417,7 +423,8 @@ impl TryFrom<Keys> for LabPath {
             host_b: keys.host_b.or(keys.host).unwrap_or_default(),
             disk_a: keys.disk_a.or_else(|| keys.disk.clone()),
             disk_b: keys.disk_b.or(keys.disk),
-        })
+        };
+        path.checked()
     }
 }
 

@@ -86,6 +86,14 @@ fn scenario_files() {
         ("path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='c'\nrun=['true']", "unknown variant `c`"),
         ("path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='a'\nrun=[]", "empty 'run'"),
         ("path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='b'\nrun=['true']", "nothing ends it"),
+        (
+            "path = { rtt = '1ms', rate = '1gbit' }\n[[change]]\nat='1s'\nmtu=1500\n[[program]]\nend='a'\nrun=['true']",
+            "unknown field `mtu`",
+        ),
+        (
+            "path = { rtt = '1ms', rate = '1gbit' }\n[[change]]\nat='1s'\nqueue='1KB'\n[[program]]\nend='a'\nrun=['true']",
+            "the [[change]] at 1s: path queue: 1KB is smaller than one packet",
+        ),
         ("path = ", "s.toml"),
     ] {
         std::fs::write(&file, text).unwrap();

@@ -233,6 +233,68 @@ fn programs_have_names_space_environment_and_times() {
     assert!(!std::path::Path::new("/usr/cannot").exists());
 }
 
+/// Delay, loss and back again: what ping sees of each. Given in another order than they happen.
+#[test]
+fn a_path_changes_while_it_is_used() {
+    let text = r#"
+        path = { rtt = "20ms", rate = "1gbit" }
+        [[change]]
+        at = "3s"
+        loss = 0
+        rtt = "10ms"
+        [[change]]
+        at = "1s"
+        rtt = "40ms"
+        [[change]]
+        at = "2s"
+        loss = 1
+        [[program]]
+        end = "a"
+        run = ["ping", "-i", "0.1", "-c", "39", "b"]
+    "#;
+    let lines = json_lines(&scenario(text, &["--json"]));
+    let said = lines[0]["stdout"].as_str().unwrap();
+    let got = |n: u32| {
+        let line = said.lines().find(|line| line.contains(&format!("icmp_seq={n} ")))?;
+        line.split("time=").nth(1)?.split(' ').next()?.parse::<f64>().ok()
+    };
+    for (packets, ms) in [(1..=9, Some(20.0)), (12..=19, Some(40.0)), (22..=29, None), (32..=39, Some(10.0))] {
+        for n in packets {
+            match (got(n), ms) {
+                (None, None) => {}
+                (Some(got), Some(ms)) => assert!((got - ms).abs() < 0.1, "{n}: {got} beside {ms}"),
+                other => panic!("{n}: {other:?}\n{said}"),
+            }
+        }
+    }
+}
+
+/// The queue keeps its packets when the rate changes, and its size unless that is given.
+#[test]
+fn the_rate_of_a_path_changes() {
+    let text = r#"
+        path = { rtt = "2ms", rate = "500mbit", queue = "200KB" }
+        until = "4s"
+        [[change]]
+        at = "2s"
+        rate = "100mbit"
+        [[program]]
+        end = "b"
+        run = ["fullpipe", "serve", "--bind", "10.0.2.1", "--quiet"]
+        [[program]]
+        end = "a"
+        start = "100ms"
+        run = ["fullpipe", "measure", "10.0.2.1", "--cc", "cubic", "--duration", "5s", "--quiet"]
+    "#;
+    let lines = json_lines(&scenario(text, &["--json"]));
+    let queue: Vec<_> = lines.iter().filter(|line| line["kind"] == "queue").collect();
+    let number = |line: &serde_json::Value, key: &str| line[key].as_f64().unwrap();
+    let rate = |from: usize| (number(queue[from + 8], "bytes") - number(queue[from], "bytes")) * 8.0 / 0.8;
+    assert!((rate(11) / 500e6 - 1.0).abs() < 0.01, "{}", rate(11));
+    assert!((rate(30) / 100e6 - 1.0).abs() < 0.01, "{}", rate(30));
+    assert!(queue.iter().all(|line| number(line, "backlog_bytes") <= 200e3));
+}
+
 #[test]
 fn what_goes_wrong_in_a_guest_is_told_apart() {
     let path = "path = { rtt = '1ms', rate = '1gbit' }\n";

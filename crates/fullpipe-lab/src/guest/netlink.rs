@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::RawFd;
 
 use netlink_packet_core::{
-    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
@@ -177,7 +178,7 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewRoute(message), || format!("routing by {}", IpAddr::V4(gateway)))
     }
 
-    /// Installs a queueing discipline at the root of a link.
+    /// Installs a queueing discipline at the root of a link, or changes the one that is there, which is of the same kind.
     pub(super) fn qdisc(&mut self, link: &str, qdisc: &Qdisc) -> Fallible<()> {
         let mut message = TcMessage::with_index(self.index(link)? as i32);
         message.header.family = AddressFamily::Unspec;
@@ -187,9 +188,9 @@ impl Netlink {
             TcAttribute::Kind(qdisc.kind.to_owned()),
             TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, qdisc.options.clone())),
         ];
-        self.create(RouteNetlinkMessage::NewQueueDiscipline(message), || {
-            format!("putting {} on link {link}", qdisc.kind)
-        })
+        self.ask(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE)
+            .doing(|| format!("putting {} on link {link}", qdisc.kind))
+            .map(drop)
     }
 
     /// Returns the totals of a link's root queue, and the bytes in it now.

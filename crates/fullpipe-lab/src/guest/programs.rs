@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 
 use super::step::{Doing, Fallible};
 use super::topology::Net;
-use super::{cross_traffic, host_noise, root};
+use super::{cross_traffic, host_noise, root, topology};
 use crate::job::{self, Ended, Job, OUT_FOLDER, Program, ProgramReport, QueueSample, Report, file};
 
 /// Virtual time between asking a program to end and killing it, ns.
@@ -42,6 +42,8 @@ struct Stage<'a> {
     queue: Vec<QueueSample>,
     progress: File,
     noise: Vec<(job::End, host_noise::Noise)>,
+    /// Number of the path's changes that have been made.
+    changed: usize,
 }
 
 /// Makes a descriptor that is readable when a child has ended. Call it before any other thread starts: a thread that does not
@@ -87,7 +89,7 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
             .map(|end| (end, host_noise::Noise::new(job.seed ^ end as u64, mean.0, zero_ns)))
             .into()
     });
-    let mut stage = Stage { job, net, running, by_pid: HashMap::new(), queue: Vec::new(), progress, noise };
+    let mut stage = Stage { job, net, running, by_pid: HashMap::new(), queue: Vec::new(), progress, noise, changed: 0 };
     sys::exact_timers();
     sys::sleep_until(zero_ns);
     cross_traffic::start(&job.path, net)?;
@@ -148,7 +150,7 @@ impl Stage<'_> {
         self.job.programs.iter().zip(&self.running).all(|(p, r)| !p.waited() || r.report.is_some())
     }
 
-    /// Returns the time at which a program is to start, stop or be killed, or host noise changes, ns.
+    /// Returns the time at which a program is to start, stop or be killed, or host noise or the path changes, ns.
     fn next_event(&self) -> Option<u64> {
         let programs = self.job.programs.iter().zip(&self.running).filter(|(_, r)| r.report.is_none());
         let due = programs.filter_map(|(p, r)| match (r.pid, r.kill_ns) {
@@ -156,11 +158,19 @@ impl Stage<'_> {
             (Some(_), Some(kill)) => Some(kill),
             (Some(_), None) => p.stop.map(|stop| self.job.zero_ns() + stop.0),
         });
-        due.chain(self.noise.iter().map(|(_, noise)| noise.next_ns())).min()
+        let change = self.job.changes.get(self.changed).map(|(at, _)| self.job.zero_ns() + at.0);
+        due.chain(self.noise.iter().map(|(_, noise)| noise.next_ns())).chain(change).min()
     }
 
-    /// Starts, stops and kills the programs that are due, and applies host noise.
+    /// Makes the path's changes that are due, starts, stops and kills the programs that are, and applies host noise.
     fn act(&mut self, now: u64) -> Fallible<()> {
+        while let Some((at, path)) = self.job.changes.get(self.changed)
+            && now >= self.job.zero_ns() + at.0
+        {
+            self.changed += 1;
+            // Random numbers of their own: with the same seed, the same packets would be lost again.
+            topology::set_queues(self.net, path, self.job.seed.wrapping_add(self.changed as u64))?;
+        }
         for i in 0..self.running.len() {
             if self.running[i].report.is_some() {
                 continue;
@@ -236,7 +246,7 @@ impl Stage<'_> {
 
     fn sample(&mut self, now: u64) -> Fallible<()> {
         let (totals, backlog_bytes) = self.net.r.run(|n| n.queue("r1"))?;
-        self.queue.push(QueueSample { ns: now, backlog_bytes, drops: totals.drops });
+        self.queue.push(QueueSample { ns: now, bytes: totals.bytes, backlog_bytes, drops: totals.drops });
         let line = format!("{:>20} {:>20}\n", now.saturating_sub(self.job.zero_ns()), totals.bytes);
         let written = self.progress.seek(SeekFrom::Start(0)).and_then(|_| self.progress.write_all(line.as_bytes()));
         written.doing(|| "writing progress".into())

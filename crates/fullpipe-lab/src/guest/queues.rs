@@ -71,10 +71,9 @@ pub(super) fn impairments(path: &LabPath, forward_ns: u64, seed: u64) -> (Qdisc,
     (netem.qdisc(), delay_ns)
 }
 
-/// Makes the impairment of the backward direction: random loss. `None` if the path has none.
-pub(super) fn impairment_back(path: &LabPath, seed: u64) -> Option<Qdisc> {
-    let netem = Netem { loss: path.loss_back, seed: seed ^ 0x6261_636b, ..Netem::default() };
-    (!path.loss_back.is_zero()).then(|| netem.qdisc())
+/// Makes the impairment of the backward direction: random loss.
+pub(super) fn impairment_back(path: &LabPath, seed: u64) -> Qdisc {
+    Netem { loss: path.loss_back, seed: seed ^ 0x6261_636b, ..Netem::default() }.qdisc()
 }
 
 /// Makes the queue of a source of UDP cross traffic: fq, which sends each packet at the socket's pacing rate, to the
@@ -106,16 +105,14 @@ impl Netem {
         options.extend_from_slice(&u32::from(!self.reorder.is_zero()).to_ne_bytes());
         options.extend_from_slice(&fraction(self.duplicate));
         options.extend_from_slice(&0u32.to_ne_bytes());
+        // What is not sent would stay as it is when a queue changes (netem_change).
         let zero = 0u32.to_ne_bytes();
-        if !self.reorder.is_zero() {
-            options.extend(attribute(3, &[fraction(self.reorder), zero].concat()));
-        }
-        if !self.corrupt.is_zero() {
-            options.extend(attribute(4, &[fraction(self.corrupt), zero].concat()));
-        }
+        options.extend(attribute(3, &[fraction(self.reorder), zero].concat()));
+        options.extend(attribute(4, &[fraction(self.corrupt), zero].concat()));
+        // struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead. Rates of over 32 bits stand in one more attribute.
+        let rate = if self.in_order { u32::MAX.to_ne_bytes() } else { zero };
+        options.extend(attribute(6, &[rate, zero, zero, zero].concat()));
         if self.in_order {
-            // struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead.
-            options.extend(attribute(6, &[u32::MAX.to_ne_bytes(), zero, zero, zero].concat()));
             options.extend(attribute(8, &1_000_000_000_000_u64.to_ne_bytes()));
         }
         options.extend(attribute(10, &(self.delay_ns as i64).to_ne_bytes()));

@@ -40,12 +40,14 @@ pub(super) struct Net {
     pub(super) r: Node,
     pub(super) d: Option<Node>,
     pub(super) x: Option<Node>,
+    /// Whether packets are ever lost on the way back.
+    lossy_back: bool,
 }
 
 /// Builds the path of a job.
 pub(super) fn build(job: &Job) -> Fallible<Net> {
-    let net = connect(&job.path)?;
-    set_queues(&net, job)?;
+    let net = connect(job)?;
+    set_queues(&net, &job.path, job.seed)?;
     for router in [Some(&net.r), net.d.as_ref()].into_iter().flatten() {
         router.run(|_| sysctl::set("net/ipv4/ip_forward", "1"))?;
     }
@@ -54,9 +56,10 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
 }
 
 /// Makes the nodes of a path, the links between them, and their routes.
-fn connect(path: &LabPath) -> Fallible<Net> {
+fn connect(job: &Job) -> Fallible<Net> {
+    let path = &job.path;
     let (a, b, r) = (Node::new("a", true)?, Node::new("b", true)?, Node::new("r", false)?);
-    let impaired = path.impaired_forward() || !path.loss_back.is_zero();
+    let impaired = job.paths().any(LabPath::impaired);
     let d = if impaired { Some(Node::new("d", false)?) } else { None };
     let x = if path.cross.is_some() { Some(Node::new("x", false)?) } else { None };
 
@@ -85,12 +88,11 @@ fn connect(path: &LabPath) -> Fallible<Net> {
     } else {
         b.run(move |n| n.route(None, R1_TO_B.address, window_b))?;
     }
-    Ok(Net { a, b, r, d, x })
+    Ok(Net { a, b, r, d, x, lossy_back: job.paths().any(|path| !path.loss_back.is_zero()) })
 }
 
-/// Puts the queues on the links.
-fn set_queues(net: &Net, job: &Job) -> Fallible<()> {
-    let path = &job.path;
+/// Puts the queues on the links, or changes those that are there. What is in a queue stays in it.
+pub(super) fn set_queues(net: &Net, path: &LabPath, seed: u64) -> Fallible<()> {
     let (forward, back) = (queues::bottleneck(path), queues::bottleneck(path));
     net.r.run(move |n| {
         n.qdisc("r1", &forward)?;
@@ -102,15 +104,12 @@ fn set_queues(net: &Net, job: &Job) -> Fallible<()> {
     let mut forward_ns = path.rtt.0 / 2;
     let back_ns = path.rtt.0 - forward_ns;
     if let Some(d) = &net.d {
-        let (forward, taken_ns) = queues::impairments(path, forward_ns, job.seed);
+        let (forward, taken_ns) = queues::impairments(path, forward_ns, seed);
         forward_ns -= taken_ns;
-        let back = queues::impairment_back(path, job.seed);
-        let is_back_impaired = back.is_some();
-        d.run(move |n| {
-            n.qdisc("d1", &forward)?;
-            back.map_or(Ok(()), |back| n.qdisc("d0", &back))
-        })?;
-        if is_back_impaired {
+        let back = queues::impairment_back(path, seed);
+        d.run(move |n| n.qdisc("d1", &forward))?;
+        if net.lossy_back {
+            d.run(move |n| n.qdisc("d0", &back))?;
             // Packets that are lost one by one must travel one by one, and no bottleneck has split them on the way back.
             net.b.run(|n| n.one_segment_at_a_time("b0"))?;
         }

@@ -25,6 +25,7 @@ pub fn drive(seed: u64, path: &str, told: &str) -> Result<String, String> {
         Program { end: End::A, run: run.to_vec(), start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
     let job = Job {
         path: *path,
+        changes: Vec::new(),
         seed,
         programs: vec![program],
         space: Some(Size(400_000_000)),
