@@ -122,10 +122,13 @@ impl Caller {
         packet.saturating_sub(IP_UDP_BYTES).max(HANDSHAKE_BYTES)
     }
 
-    /// This host knows that the path does not carry a request of [`Caller::request_bytes`]. The next one is shorter, and due now.
+    /// This host has learned that the path does not carry a request of [`Caller::request_bytes`]. The next one is shorter, and due
+    /// now. If the packet size is agreed already, this was about an earlier request, and changes nothing.
     pub fn too_long(&mut self) {
-        self.try_smaller();
-        self.next_request_ns = self.clock.now_ns();
+        if self.is_probing() {
+            self.try_smaller();
+            self.next_request_ns = self.clock.now_ns();
+        }
     }
 
     fn is_probing(&self) -> bool {
