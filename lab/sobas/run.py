@@ -84,7 +84,11 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def programs_over(
-    keys: Keys, programs: Sequence[Mapping[str, object]], size: int, seed: int = 1
+    keys: Keys,
+    programs: Sequence[Mapping[str, object]],
+    size: int,
+    seed: int = 1,
+    changes: Sequence[Keys] = (),
 ) -> list[Line]:
     """Runs programs over a path, with memory for a copy and the sources at end a; returns its events."""
     # JSON's strings, numbers and booleans are TOML's.
@@ -92,9 +96,10 @@ def programs_over(
     lines.append("[path]")
     lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
     lines += ["[[folders]]", 'end = "a"', f"path = {json.dumps(str(MEMORY))}"]
-    for program in programs:
-        lines.append("[[program]]")
-        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in program.items()]
+    tables = [("program", program) for program in programs] + [("change", change) for change in changes]
+    for kind, table in tables:
+        lines.append(f"[[{kind}]]")
+        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in table.items()]
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as scene:
         scene.write("\n".join(lines))
         scene.flush()
@@ -111,10 +116,13 @@ TO = "fullpipe://10.0.2.1/space/"
 TYPED = "typed"
 
 
+#: The sending end's program, as typed.
+COPY = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json"]
+
+
 def sending(cc: str, way: Way) -> list[str]:
     """The sending end's program and flags."""
-    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json"]
-    return copy if cc == TYPED else [*copy, "--cc", cc, "--streams", "1", *way.flags]
+    return COPY if cc == TYPED else [*COPY, "--cc", cc, "--streams", "1", *way.flags]
 
 
 def received(said: Sequence[Line]) -> list[tuple[float, int]]:

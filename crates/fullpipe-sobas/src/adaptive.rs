@@ -2,7 +2,8 @@
 //!
 //! - `Estimate`, `Start`: packet trains measure the capacity C'. TCP starts up under a pacing rate just below C' and under
 //!   the paper's window S = 1.2·C'·T. Doubling under a pacing rate ends at that rate, without a burst.
-//! - `Hold`: C' has been reached and no queue stands. Nothing is tried, because a queue of 64 KB would not forgive it.
+//! - `Hold`: C' has been reached and no queue stands. The rate stays, because a queue of 64 KB would not forgive a higher one.
+//!   Short trains ask now and then whether the path has become faster.
 //! - `Drain`: a queue stands, so the rate received is exactly what the path has to give. Less is sent until the queue has
 //!   gone.
 //! - `Follow`: less than C' is to be had. A short queue is kept standing: while it stands, nothing is left free. Once it has
@@ -35,6 +36,7 @@ mod queue_trial;
 mod raise;
 mod random_loss;
 mod rate_probe;
+mod remeasure;
 mod repeated_drains;
 mod slow_start;
 mod spare_streams;
@@ -69,6 +71,9 @@ impl Adaptive {
         self.queue.observe(model, now);
         if !matches!(self.mode, Mode::Hold) {
             self.raise.pause();
+        }
+        if !matches!(self.mode, Mode::Hold | Mode::Lossy) {
+            self.remeasure.pause();
         }
         match self.mode {
             Mode::Estimate(estimate) => self.estimate(now, model, estimate),
@@ -113,7 +118,18 @@ impl Adaptive {
 
     /// Rate of the trains that ask whether more is free, bit/s, while they ask.
     pub fn asking_bps(&self) -> Option<f64> {
-        self.random_loss.asking_bps().or_else(|| self.slow_start.asking_bps())
+        let asking = self.random_loss.asking_bps().or_else(|| self.slow_start.asking_bps());
+        asking.or_else(|| self.remeasure.asking_bps())
+    }
+
+    /// Least time between two trains that ask, nanoseconds.
+    pub fn trains_apart_ns(&self, model: &NetworkModel) -> u64 {
+        self.capacity.bps.map_or(0, |known| self.remeasure.apart_ns(model, known))
+    }
+
+    /// Whether trains back to back are wanted, which measure the capacity.
+    pub fn is_training(&self) -> bool {
+        matches!(self.mode, Mode::Estimate(_)) || self.remeasure.is_measuring()
     }
 
     /// Whether the sender is to restart slow start; tells so once.

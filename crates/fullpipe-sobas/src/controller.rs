@@ -130,7 +130,11 @@ impl Sobas {
 
     /// Whether back-to-back trains are wanted, which measure the capacity.
     fn is_training(&self) -> bool {
-        self.model.config.trains && self.state() == State::Estimate
+        let wanted = match &self.algorithm {
+            Running::Paper(_) => self.state() == State::Estimate,
+            Running::Adaptive(adaptive) => adaptive.is_training(),
+        };
+        self.model.config.trains && wanted
     }
 
     /// Sends the probes and trains that are due.
@@ -154,8 +158,12 @@ impl Sobas {
                 if asks { self.model.trains.next_asking(pps) } else { self.model.trains.next_paced(pps, own) }
         {
             actions.push(Action::SendTrain { packets, bytes: self.model.train_packet(), over_ns });
+            let apart = match &self.algorithm {
+                Running::Paper(_) => 0,
+                Running::Adaptive(adaptive) => adaptive.trains_apart_ns(&self.model),
+            };
             // Trains are at most half of what the path carries meanwhile.
-            self.next_train = now.saturating_add(interval.max(2 * over_ns));
+            self.next_train = now.saturating_add(interval.max(2 * over_ns).max(apart));
         }
     }
 

@@ -15,7 +15,7 @@ pub const MAX_TRAIN_PACKETS: u16 = 1024;
 const MAX_PACED_PACKETS: u16 = 64;
 /// Most packets of a paced train that asks whether its rate is free beside the transfer. If half of the capacity is asked for
 /// and nothing of it is free, the whole train queues: 48 KB.
-const MAX_ASKING_PACKETS: f64 = 32.0;
+pub const MAX_ASKING_PACKETS: f64 = 32.0;
 /// Least rate of an asking train, packets per second, so that it takes at most 4 ms. If that exceeds
 /// the capacity, the train tells no less: `Trains::free_beside` computes what is free from how far the path slows it.
 pub const MIN_ASKING_PPS: f64 = MIN_PACED_PACKETS / MAX_PACED_S;
@@ -26,7 +26,7 @@ const SLOWED_FACTOR: f64 = 1.02;
 /// Longest duration of a paced train, seconds. On slow paths it has fewer packets.
 const MAX_PACED_S: f64 = 4e-3;
 /// Fewest packets of a paced train.
-const MIN_PACED_PACKETS: f64 = 16.0;
+pub const MIN_PACED_PACKETS: f64 = 16.0;
 /// Packets of a paced train that may queue behind the transfer's own: a quarter of a queue of 64 KB.
 const MAX_QUEUED_PACKETS: f64 = 11.0;
 /// Ratio of TCP's rate at the end of an RTT to its mean rate during it, while it doubles each RTT: 2 ln 2.
@@ -127,6 +127,8 @@ pub(crate) struct Trains {
     sent_paced: usize,
     /// Whether paced trains ask for room beside the transfer; those of the start are over then.
     asking: bool,
+    /// Most packets of a train that asks.
+    most_asking: f64,
 }
 
 impl Trains {
@@ -161,10 +163,10 @@ impl Trains {
         self.sent_paced < TRAIN_COUNT
     }
 
-    /// Makes further paced trains ask whether their rate is free beside the transfer.
-    pub fn ask(&mut self) {
+    /// Makes further paced trains of at most so many packets ask whether their rate is free beside the transfer.
+    pub fn ask(&mut self, most: f64) {
         self.paced.clear();
-        (self.sent_paced, self.asking) = (0, true);
+        (self.sent_paced, self.asking, self.most_asking) = (0, true, most);
     }
 
     /// The next asking train at this rate, if one is wanted: its packets, and its duration in nanoseconds.
@@ -173,8 +175,21 @@ impl Trains {
             return None;
         }
         self.sent_paced += 1;
-        let packets = (MAX_PACED_S * packets_per_second).clamp(MIN_PACED_PACKETS, MAX_ASKING_PACKETS) as u16;
+        let packets =
+            (MAX_PACED_S * packets_per_second).clamp(MIN_PACED_PACKETS, self.most_asking.max(MIN_PACED_PACKETS)) as u16;
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
+    }
+
+    /// Makes back-to-back trains measure the capacity again.
+    pub fn measure_again(&mut self) {
+        self.rated.clear();
+        (self.sent_back_to_back, self.packets) = (0, None);
+    }
+
+    /// Whether asking trains arrived as they were sent. They did not if most of them are missing.
+    pub fn fitted(&self) -> bool {
+        let mut slower: Vec<f64> = self.paced.iter().map(|train| train.sent / train.came).collect();
+        slower.len() * 2 >= TRAIN_COUNT && median(&mut slower) <= DID_NOT_FIT_FACTOR
     }
 
     /// Whether the start's paced trains are over.
@@ -188,8 +203,7 @@ impl Trains {
         if self.paced.len() * 2 < TRAIN_COUNT {
             return None;
         }
-        let mut slower: Vec<f64> = self.paced.iter().map(|train| train.sent / train.came).collect();
-        if median(&mut slower) <= DID_NOT_FIT_FACTOR {
+        if self.fitted() {
             return Some(capacity);
         }
         // As in `others`, with the transfer counted among them.

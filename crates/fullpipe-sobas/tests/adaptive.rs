@@ -456,6 +456,57 @@ fn a_longer_route_is_no_queue() {
     }
 }
 
+/// Others that have left explain no losses.
+#[test]
+fn losses_after_others_have_left_are_the_paths_own() {
+    for rtt in [20.0, 90.0] {
+        for cc in [Cc::Reno, Cc::Cubic] {
+            let mut path = Path::new(1.0, rtt, 0.0).cross(Cross::Udp { bps: 0.4e9, from: 0.0, to: 2.0 });
+            path.queue = path.bdp();
+            let mut s = Sim::new(path, cc, adaptive()).run(12.0);
+            let what = format!("{rtt} ms, {cc:?}");
+            assert!(s.events.iter().any(|e| e.why == Why::Shared), "{what}");
+            assert_eq!(s.state(), Some(State::Hold), "{what}: {:?}", s.events);
+            s.path.loss = 1e-3;
+            let s = s.run(16.0);
+            assert!(s.events.iter().any(|e| e.why == Why::RandomLoss), "{what}: {:?}", s.events);
+            assert!(s.share(14.0, 16.0) >= 0.9, "{what}: {}", s.share(14.0, 16.0));
+        }
+    }
+}
+
+#[test]
+fn a_path_that_becomes_faster_is_filled() {
+    for (rtt, loss) in [(4.0, 0.0), (20.0, 0.0), (90.0, 0.0), (20.0, 1e-3)] {
+        for cc in [Cc::Reno, Cc::Cubic] {
+            let mut path = Path::new(0.3, rtt, 1e9 * rtt * 1e-3 / 8.0);
+            path.loss = loss;
+            let mut s = Sim::new(path, cc, adaptive()).run(4.0);
+            s.path.bps = 1e9;
+            let settled = 2.0 + 20.0 * rtt * 1e-3;
+            let s = s.run(4.0 + settled + 1.0);
+            let share = s.share(4.0 + settled, s.now);
+            assert!(share >= 0.9, "{rtt} ms, {loss}, {cc:?}: {share} {:?}", s.events);
+        }
+    }
+}
+
+/// Trains ask again and again whether the path has become faster. They may not overflow a queue of 64 KB.
+#[test]
+fn asking_for_a_faster_path_costs_nothing() {
+    for (gbps, rtt) in [(0.1, 10.0), (0.1, 60.0), (1.0, 10.0), (1.0, 60.0)] {
+        for seed in 1..=3 {
+            let mut path = Path::new(gbps, rtt, 65_536.0);
+            path.burst = 16_384.0;
+            path.seed = seed;
+            let s = Sim::new(path, Cc::Cubic, adaptive()).run(40.0);
+            let what = format!("{gbps} Gb/s, {rtt} ms: {:?}", s.events);
+            assert_eq!((s.dropped(5.0, 40.0), s.state()), (0.0, Some(State::Hold)), "{what}");
+            assert!(s.share(5.0, 40.0) >= 0.97, "{what}");
+        }
+    }
+}
+
 #[test]
 fn no_actuator_no_order() {
     let c = Config { window: false, pacing: false, ..config(Algorithm::Adaptive) };

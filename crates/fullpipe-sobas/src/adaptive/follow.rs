@@ -63,6 +63,8 @@ impl Adaptive {
         self.mode = Mode::Follow(follow);
         self.queue_trial.end(now, &mut self.queue);
         if rate >= PARAMS.reached * self.capacity.cap() {
+            // Who has all of the path is alone, whatever trains said at the start.
+            self.others.present = false;
             return self.enter(Mode::Hold, Why::Capacity);
         }
         self.begin_rate_probe(now, model, follow, queue, (rate, capacity));

@@ -14,7 +14,7 @@ use super::random_loss::Question;
 use super::state::Adaptive;
 use crate::event::Why;
 use crate::network_model::NetworkModel;
-use crate::trains::MIN_ASKING_PPS;
+use crate::trains::{MAX_ASKING_PACKETS, MIN_ASKING_PPS};
 
 /// A transfer with at least this fraction of the capacity may have overflowed a queue that was too short to be seen.
 const BELOW: f64 = 0.7;
@@ -48,7 +48,7 @@ impl Adaptive {
         if self.others.present || shown || given > BELOW * capacity && !paced_below {
             self.random_loss.explained();
         } else if self.random_loss.unexplained(now, model) {
-            model.trains.ask();
+            model.trains.ask(MAX_ASKING_PACKETS);
             self.others.search_is_over = true;
             let more = (RATE.of_capacity * capacity - given).max(MIN_ASKING_PPS * model.packet_bits());
             let until = now + 3 * model.probes.base_ns() + 2 * SIGHT.standing_ns;
@@ -77,10 +77,10 @@ impl Adaptive {
     }
 
     /// The path loses segments by itself. Only a queue shows that others have come, or that the path carries less.
-    pub(super) fn lossy(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
+    pub(super) fn lossy(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
         let queue = self.standing_queue(model, now, SIGHT.standing_ns)?;
         if queue <= self.high(model) {
-            return None;
+            return self.remeasure(now, model);
         }
         let given = queued_bps(model, now)?;
         self.drain_queue(now, model, given, queue, Why::Queue)

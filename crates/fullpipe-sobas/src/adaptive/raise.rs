@@ -59,7 +59,7 @@ impl Raise {
     /// The next estimate of a transfer at the present one, `bps`, if it is due; `round_ns` later its effect is seen.
     pub fn next(&mut self, now: u64, model: &NetworkModel, round_ns: u64, bps: f64) -> Option<f64> {
         let pps = bps / model.packet_bits();
-        if pps < PARAMS.min_pps || self.before.is_none() && is_of_a_link(pps, model) {
+        if !is_fast(bps, model) || self.before.is_none() && is_of_a_link(pps, model) {
             return None;
         }
         let first = now + PARAMS.first_rtts * model.probes.base_ns() + PARAMS.first_ns;
@@ -78,6 +78,11 @@ impl Raise {
         self.over |= before.is_some();
         before
     }
+}
+
+/// Whether trains that arrive at this rate, bit/s, may have been slowed by the hosts.
+pub(super) fn is_fast(bps: f64, model: &NetworkModel) -> bool {
+    bps / model.packet_bits() >= PARAMS.min_pps
 }
 
 /// Whether a path that passes this many train packets per second is as fast as a usual link.

@@ -10,7 +10,7 @@ use super::slow_start::{Decision, Situation};
 use super::state::Adaptive;
 use crate::event::Why;
 use crate::network_model::NetworkModel;
-use crate::trains::Dispersion;
+use crate::trains::{Dispersion, MAX_ASKING_PACKETS};
 
 /// A transfer with less than this fraction of the capacity has not made the queue by itself.
 const OWN_PART: f64 = 0.5;
@@ -108,11 +108,12 @@ impl Adaptive {
     }
 
     /// Holds the rate just below the capacity until a queue stands. On a fast path the estimate of the capacity is raised after a
-    /// while, in case it was too low. Nothing else is tried, because a queue of 64 KB would not forgive it.
-    pub(super) fn hold(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
+    /// while, in case it was too low. No other rate is tried, because a queue of 64 KB would not forgive it.
+    pub(super) fn hold(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
         let queue = self.standing_queue(model, now, SIGHT.standing_start_ns)?;
-        if queue <= self.high(model) {
-            return self.raise_capacity(now, model);
+        let trains = self.capacity.bps.map_or(0.0, |known| self.remeasure.queue_s(now, model, known));
+        if queue <= self.high(model) + trains {
+            return self.raise_capacity(now, model).or_else(|| self.remeasure(now, model));
         }
         let given = queued_bps(model, now)?;
         if let Some(before) = self.raise.ended() {
@@ -156,7 +157,7 @@ impl Adaptive {
         };
         match self.slow_start.step(now, model, situation)? {
             Decision::Ask => {
-                model.trains.ask();
+                model.trains.ask(MAX_ASKING_PACKETS);
                 self.others.search_is_over = true;
                 None
             }

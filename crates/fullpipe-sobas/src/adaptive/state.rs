@@ -9,6 +9,7 @@ use super::queue::Queue;
 use super::queue_trial::QueueTrial;
 use super::raise::Raise;
 use super::random_loss::RandomLoss;
+use super::remeasure::Remeasure;
 use super::repeated_drains::RepeatedDrains;
 use super::slow_start::SlowStart;
 use crate::event::Why;
@@ -24,6 +25,7 @@ pub(crate) struct Adaptive {
     pub(super) rate: Option<f64>,
     pub(super) capacity: Capacity,
     pub(super) raise: Raise,
+    pub(super) remeasure: Remeasure,
     pub(super) queue: Queue,
     pub(super) ceiling: Ceiling,
     pub(super) others: Others,
@@ -70,6 +72,7 @@ impl Adaptive {
             rate: None,
             capacity: Capacity::default(),
             raise: Raise::default(),
+            remeasure: Remeasure::default(),
             queue: Queue::new(),
             ceiling: Ceiling::default(),
             others: Others::default(),
