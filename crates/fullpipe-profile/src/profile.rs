@@ -1,9 +1,10 @@
 //! `profile.json`, version 2 (schema: `docs/reference/profile.md`).
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use fullpipe_path::storage::Operation;
-use fullpipe_path::{Classified, ExitClass, Probability, Rate, Size, Transport, Workload};
+use fullpipe_path::{Classified, ExitClass, Probability, Protocol, Rate, Size, Transport, Workload};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -211,6 +212,19 @@ pub struct Listed<'a> {
     mean_bps: &'a RawValue,
     #[serde(borrow)]
     sd_bps: &'a RawValue,
+}
+
+impl Listed<'_> {
+    /// The protocol of the transport; `None` if the transport is malformed.
+    pub fn protocol(&self) -> Option<Protocol> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            cc: Cow<'a, str>,
+        }
+        let named: Named = serde_json::from_str(self.transport.get()).ok()?;
+        Some(Protocol::of(&named.cc))
+    }
 }
 
 #[derive(Deserialize)]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
 
+use std::io::Write;
 use std::process::{Command, Output};
 
 fn select(words: &[&str]) -> Output {
@@ -43,6 +44,49 @@ fn an_uncertain_choice_names_commands_that_measure_it() {
     assert!(matches!(path.parse(), Ok(fullpipe_path::Path::Lab(_))), "{path}");
     assert!(flags.ends_with("--duration 10s --seed $seed --out runs"), "{flags}");
     assert!(text.contains("\n  fullpipe analyze runs\n"), "{text}");
+}
+
+/// A profile of a lossy path, with these mean rates, bit/s, of UDT, at a given rate perhaps, and of CUBIC at 183 ms.
+fn lossy_profile(udt: f64, pacing: Option<&str>, cubic: f64) -> tempfile::NamedTempFile {
+    let entry = |cc: &str, streams: u16, bps: f64| {
+        let pacing = pacing.filter(|_| cc == "udt");
+        let transport = serde_json::json!({"cc": cc, "streams": streams, "buffer": "1GB", "pacing": pacing});
+        serde_json::json!({"path": 0, "workload": 0, "transport": transport,
+               "rtt_ms": [91.6, 183.0], "n": [3, 3], "mean_bps": [bps, bps], "sd_bps": [1e6, 1e6]})
+    };
+    let profile = serde_json::json!({"kind": "profile", "version": 2, "confidence": 0.95,
+        "paths": [{"rate_bps": 1e9, "queue_bdp": 1.0, "mtu": 9000, "loss": 1e-3}], "workloads": [{"duration": "10s"}],
+        "entries": [entry("udt", 1, udt), entry("cubic", 8, cubic)]});
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(profile.to_string().as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn udt_is_named_where_it_is_better_with_the_reason() {
+    let chosen = |udt: f64, pacing: Option<&str>, cubic: f64| {
+        let file = lossy_profile(udt, pacing, cubic);
+        let profile = ["--profile", file.path().to_str().unwrap()];
+        text(&[&["lab:rtt=183ms,rate=1gbit,loss=1e-3", "--explain"][..], &profile].concat())
+    };
+    let better = chosen(600e6, None, 200e6);
+    for line in [
+        "transport   udt × 1, buffer 1GB",
+        "use         --transport udt --streams 1 --buffer 1GB",
+        "note        UDT needs UDP to the far host; the best over TCP is cubic × 8, buffer 1GB (200.0 Mb/s)",
+        "  udt × 1, buffer 1GB disturbs others least: TCP before UDT, then fewest streams, then smallest buffer, then CUBIC",
+        "  the best over UDT, udt × 1, buffer 1GB (600.0 Mb/s), has 3.00 times the rate of the best over TCP, cubic × 8, \
+         buffer 1GB (200.0 Mb/s)",
+    ] {
+        assert!(better.lines().any(|printed| printed == line), "{line}: {better}");
+    }
+    let worse = chosen(100e6, None, 200e6);
+    assert!(worse.starts_with("transport   cubic × 8") && worse.contains("0.50 times the rate"), "{worse}");
+    assert!(!worse.contains("needs UDP"), "{worse}");
+    let fixed = chosen(900e6, Some("950mbit"), 200e6);
+    assert!(fixed.starts_with("transport   udt × 1, buffer 1GB, paced at 950mbit\n"), "{fixed}");
+    assert!(fixed.contains("note        UDT keeps to 950mbit whatever is lost"), "{fixed}");
+    assert!(fixed.contains("--transport udt --streams 1 --buffer 1GB --pacing 950mbit\n"), "{fixed}");
 }
 
 /// A record of a measurement of storage.

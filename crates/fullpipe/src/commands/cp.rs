@@ -41,7 +41,7 @@ use endpoint::Place;
 pub use foreign_flags::wrong as wrong_flag;
 use progress::Watch;
 pub use report::print_failed;
-use transport::Chosen;
+use transport::{Chosen, TransportArgs};
 
 /// Attempts in a row that move nothing before the copy gives up.
 const MAX_IDLE_ATTEMPTS: u32 = 5;
@@ -89,10 +89,11 @@ fn copy(args: Args) -> Result {
         Some(order) => order,
         None => endpoint::order(&args, &from, &to)?,
     };
-    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint, &way);
+    let mut how = args.how.clone();
+    let (choice, note) = via::Choice::new(args.via, &mut how, &mut endpoint, &way);
     let list = args.filters.list()?;
     if args.dry_run {
-        return explain::dry_run(&args, &mut endpoint, (choice, note), (&way, list.as_ref()), options);
+        return explain::dry_run((&args, &how), &mut endpoint, (choice, note), (&way, list.as_ref()), options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
@@ -103,8 +104,8 @@ fn copy(args: Args) -> Result {
         output::log(format_args!("fullpipe {}: {}", env!("CARGO_PKG_VERSION"), command_line(std::env::args_os())));
     }
     let began = Instant::now();
-    let copy =
-        Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, list, options, chosen: RefCell::default() };
+    let (endpoint, how) = (RefCell::new(endpoint), RefCell::new(how));
+    let copy = Copy { args: &args, how, endpoint, way: &way, list, options, chosen: RefCell::default() };
     let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);
@@ -115,7 +116,7 @@ fn copy(args: Args) -> Result {
     watch.finish();
     let finished = finished?;
     if let Some(((chosen, between), losses)) = copy.chosen.take().zip(finished.losses)
-        && let Some(advice) = loss_advice::advice(&args.how, &chosen, &between, &losses)
+        && let Some(advice) = loss_advice::advice(&copy.how.borrow(), &chosen, &between, &losses)
     {
         watch.say(&advice);
     }
@@ -173,6 +174,8 @@ fn options(args: &Args) -> Result<Options> {
 /// A copy to or from a real host.
 struct Copy<'a> {
     args: &'a Args,
+    /// The flags that say how to send, and whether UDP gets through.
+    how: RefCell<TransportArgs>,
     /// The far end, and how it is reached.
     endpoint: RefCell<Endpoint>,
     way: &'a Way,
@@ -195,11 +198,18 @@ impl Copy<'_> {
             let before = watch.moved();
             let error = match self.attempt(watch, interrupted) {
                 Ok(finished) => {
-                    choice.remember(&self.endpoint.borrow());
+                    choice.remember(&self.endpoint.borrow(), &finished.transport);
                     return Ok(finished);
                 }
                 Err(error) => error,
             };
+            if !is_interrupted()
+                && !self.way.happens_once()
+                && let Some(note) = choice.leave_udp(&error, &mut self.how.borrow_mut())
+            {
+                watch.say(&note);
+                continue;
+            }
             // Where TCP got through before, the network or the host is down.
             if watch.moved() == 0
                 && !is_interrupted()
@@ -261,8 +271,9 @@ impl Copy<'_> {
     fn attempt(&self, watch: &Watch, interrupted: &AtomicBool) -> std::result::Result<Finished, TransferError> {
         let args = self.args;
         let choose = |between: &Between| {
-            let chosen = args.how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
-            let spare = args.how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
+            let how = self.how.borrow();
+            let chosen = how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
+            let spare = how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
             let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing, spare };
             self.chosen.replace(Some((chosen, between.clone())));
             Ok(sending)

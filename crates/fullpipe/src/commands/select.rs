@@ -6,7 +6,7 @@ mod this_host;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Transport, Workload};
+use fullpipe_path::{ExitClass, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
 use fullpipe_profile::{Choice, Joint, Needed, Profile, Query, Selection, select};
 use serde::Serialize;
 use this_host::ThisHost;
@@ -213,6 +213,16 @@ fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: b
     for note in &selection.notes {
         outln!("note        {note}");
     }
+    if choice.transport.protocol() == Protocol::Udt {
+        let tcp = selection.best_over(Protocol::Tcp);
+        let instead = tcp.map_or_else(String::new, |tcp| {
+            format!("; the best over TCP is {} ({})", tcp.transport, format::rate(tcp.expected.mean_bps))
+        });
+        outln!("note        UDT needs UDP to the far host{instead}");
+        if let Some(rate) = choice.transport.pacing {
+            outln!("note        UDT keeps to {rate} whatever is lost: only for paths that nobody else uses");
+        }
+    }
     let others: Vec<String> = selection
         .ranking
         .iter()
@@ -244,7 +254,12 @@ fn explain(selection: &Selection) {
         format::percent(selection.level),
         format::percent(selection.within)
     );
-    outln!("  {} disturbs others least: fewest streams, then smallest buffer, then CUBIC", selection.choice.transport);
+    let has_udt = selection.best_over(Protocol::Udt).is_some();
+    let order = if has_udt { "TCP before UDT, then fewest" } else { "fewest" };
+    outln!("  {} disturbs others least: {order} streams, then smallest buffer, then CUBIC", selection.choice.transport);
+    if let Some(line) = protocols(selection) {
+        outln!("  {line}");
+    }
     outln!("\nranking (= marks those that the data cannot tell from the highest)");
     for choice in selection.ranking.iter().take(SHOWN) {
         let from: Vec<String> = choice.expected.from_rtt_ms.iter().map(|r| format!("{} ms", format::ms(*r))).collect();
@@ -260,6 +275,20 @@ fn explain(selection: &Selection) {
     if more > 0 {
         outln!("  and {more} more; all with --json");
     }
+}
+
+/// Compares the best transport over UDT with the best one over TCP, if the profile has both.
+fn protocols(selection: &Selection) -> Option<String> {
+    let (udt, tcp) = (selection.best_over(Protocol::Udt)?, selection.best_over(Protocol::Tcp)?);
+    let (udt_bps, tcp_bps) = (udt.expected.mean_bps, tcp.expected.mean_bps);
+    Some(format!(
+        "the best over UDT, {} ({}), has {:.2} times the rate of the best over TCP, {} ({})",
+        udt.transport,
+        format::rate(udt_bps),
+        udt_bps / tcp_bps.max(1.0),
+        tcp.transport,
+        format::rate(tcp_bps)
+    ))
 }
 
 /// Why there is no sure choice, which runs would make it one, and the commands that make them.
