@@ -64,7 +64,8 @@ fn run(script: Script) {
     let printed =
         tempfile::NamedTempFile::new_in("/dev/shm").or_else(|_| tempfile::NamedTempFile::new()).expect("a file");
     let way = if pulls {
-        let sources = Sources { paths: vec![b"/far/in".to_vec()], filter: Filter::default(), patterns: bit(3), listed: false };
+        let sources =
+            Sources { paths: vec![b"/far/in".to_vec()], filter: Filter::default(), patterns: bit(3), listed: false };
         if bit(12) {
             let output = printed.as_file().try_clone().expect("a descriptor");
             Way::PullOutput(sources, Arc::new(Output::new(output)))
@@ -73,7 +74,10 @@ fn run(script: Script) {
         }
     } else {
         let paths = vec![[&local[..], b"/in"].concat()];
-        Way::Push(Sources { paths, filter: Filter::default(), patterns: false, listed: false }, target(b"/far".to_vec()))
+        Way::Push(
+            Sources { paths, filter: Filter::default(), patterns: false, listed: false },
+            target(b"/far".to_vec()),
+        )
     };
     if !pulls {
         std::fs::write(root.join("in/there/large"), vec![7; 3 << 20]).expect("a file");

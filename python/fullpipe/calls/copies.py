@@ -244,8 +244,9 @@ class _Output:
         fields = object_of(line)
         kind = fields.get("kind")
         if kind == "progress":
+            progress = typed(Progress, fields)
             if self.progress is not None:
-                self.progress(typed(Progress, fields))
+                self.progress(progress)
         elif kind == "note":
             self.notes.append(str(fields.get("note")))
         elif kind in ("done", "dry_run", "failed"):
