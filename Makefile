@@ -18,7 +18,7 @@ export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
 PREFIX ?= /usr/local
 
-.PHONY: demo check test build install dist dist-test kernel validate fuzz bench profile papers sobas docs docs-test docs/session.svg lint clean setup setup-test setup-lint binary python python-test
+.PHONY: demo check test build install dist dist-test kernel validate fuzz bench profile profile-udt papers sobas docs docs-test docs/session.svg lint clean setup setup-test setup-lint binary python python-test
 
 setup:
 	@scripts/setup
@@ -101,6 +101,12 @@ bench: kernel
 profile: kernel
 	@$(FULLPIPE) campaign run campaigns/shipped.toml --out runs/shipped
 	@cp runs/shipped/profile.json crates/fullpipe/shipped.json
+
+# Measures UDT for that profile, and adds it: about half an hour on one core. Build what is committed before: the profile says the
+# commit.
+profile-udt: kernel
+	@$(FULLPIPE) campaign run campaigns/shipped-udt.toml --out runs/shipped-udt
+	@.venv/bin/python3 scripts/add-to-profile crates/fullpipe/shipped.json runs/shipped-udt
 
 # The papers' findings beside ours: docs/explanation/papers.md from its campaigns, about two and a half hours on two cores.
 papers: kernel

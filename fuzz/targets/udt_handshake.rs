@@ -25,8 +25,9 @@ fn config() -> Config {
 fn run(data: &[u8]) {
     let mut now = 1_000_000_000_000;
     let mut listener = Listener::new(config(), 4, [7; 32]);
+    let probing = Config { smaller_mss: vec![1280], ..config() };
     let mut callers =
-        [Caller::new(now, config(), address(1), [1; 16]), Caller::rendezvous(now, config(), address(1), [2; 16])];
+        [Caller::new(now, probing, address(1), [1; 16]), Caller::rendezvous(now, config(), address(1), [2; 16])];
     let mut connections: Vec<Connection> = Vec::new();
     // libFuzzer sees what cookies are compared with, and finds this one without having asked for it.
     let first = Caller::new(now, config(), address(1), [3; 16]).poll_transmit(now).expect("a request");
@@ -43,6 +44,7 @@ fn run(data: &[u8]) {
         let datagrams = [chunk.to_vec(), completed(chunk, cookie).to_vec()];
         for caller in &mut callers {
             let _ = caller.poll_transmit(now);
+            assert!(caller.request_bytes() >= HANDSHAKE_BYTES, "a request that is cut off");
             let _ = caller.handle_timeout(now);
         }
         for datagram in &datagrams {
@@ -51,7 +53,7 @@ fn run(data: &[u8]) {
             match listener.handle_datagram(now, address(9), datagram) {
                 Request::Ignored => {}
                 Request::Answer(answer) => {
-                    assert_eq!(answer.len(), datagram.len(), "an answer amplifies");
+                    assert!(answer.len() <= datagram.len(), "an answer amplifies");
                     let (answer, _) = Handshake::from_datagram(&answer).expect("the answer is a handshake");
                     assert!(answer.kind == Kind::Regular || valid, "an answer without a cookie");
                 }

@@ -1,4 +1,4 @@
-"""`python3 -m lab.sobas.path_changes [--rtts 20,...] [--queues 0.1,...] [--only NAME,...] [--hosts stock,...]`.
+"""`python3 -m lab.sobas.path_changes [--rtts 20,...] [--queues 0.1,...] [--hosts stock,...] [...]`.
 
 Tests `cp` as typed over a path that changes during the transfer: loss appears and goes, the route becomes
 longer and shorter, the rate falls and rises. The transfer is an ordinary user's, over 1 Gb/s and packets of
@@ -65,7 +65,9 @@ def shares(change: Change, rtt_ms: float, queue_bdp: float, host: str) -> tuple[
         {"end": "a", "start": START, "run": ["sh", "-c", f"{shlex.join(copy)} && cat {record}"]},
     ]
     # Of the longer and faster of the two, as a router has it.
-    queue = max(RATE_BPS * share * rtt_ms * factor for share, factor in zip(change.rate, change.rtt, strict=True))
+    queue = max(
+        RATE_BPS * share * rtt_ms * factor for share, factor in zip(change.rate, change.rtt, strict=True)
+    )
     path: Keys = {
         **keys(change, rtt_ms, 0),
         "queue": f"{max(queue * queue_bdp / 8e3, 20_000):.0f}B",

@@ -5,7 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
+from fullpipe.run import header_bytes
+from fullpipe.tcp import ETHERNET_HEADER
 from fullpipe.units import parse_probability, parse_rate, parse_size, parse_time
 
 RUNS_SCHEMA: dict[str, pl.DataType] = {
@@ -100,9 +101,15 @@ _TOLERANCE = 1e-3
 """The share by which a rate may exceed the path's capacity: bottlenecks let a burst of a few packets pass."""
 
 
-def capacity_bps(rate_bps: int, mtu: int) -> float:
-    """The payload that an emulated path can carry, in bit/s, from its rate in bit/s and its MTU in bytes."""
-    return rate_bps * (mtu - TCP_HEADERS) / (mtu + ETHERNET_HEADER)
+def capacity_bps(rate_bps: int, mtu: int, cc: str) -> float:
+    """The payload in bit/s that an emulated path can carry over TCP, or over UDT (`cc`).
+
+    Args:
+        rate_bps: The rate of the path in bit/s.
+        mtu: Its MTU in bytes.
+        cc: The congestion control.
+    """
+    return rate_bps * (mtu - header_bytes(cc)) / (mtu + ETHERNET_HEADER)
 
 
 def no_comparison(header: dict[str, Any], result: dict[str, Any]) -> str | None:
@@ -135,7 +142,7 @@ def no_rate(row: dict[str, Any], result: dict[str, Any]) -> str | None:
         )
     if row["rate_bps"] is None:
         return None
-    capacity = capacity_bps(row["rate_bps"], row["mtu"])
+    capacity = capacity_bps(row["rate_bps"], row["mtu"], row["cc"])
     if row["goodput_bps"] > capacity * (1 + _TOLERANCE):
         return f"{row['goodput_bps'] / 1e9:.4g} Gb/s are above the path's {capacity / 1e9:.4g} Gb/s"
     return None

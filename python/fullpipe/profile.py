@@ -16,6 +16,7 @@ import polars as pl
 from scipy.special import stdtrit
 
 from fullpipe import __version__
+from fullpipe.errors import UsageError
 from fullpipe.files import write_whole
 from fullpipe.flatten import SOBAS, capacity_bps
 from fullpipe.queues import Queue, label_queues
@@ -147,7 +148,7 @@ def groups(runs: pl.DataFrame) -> list[Group]:
             by_queue.setdefault(labels[rtt, size], {}).setdefault(rtt, []).append((goodput, id_))
         for queue, by_rtt in by_queue.items():
             rate, mtu = key["rate_bps"], key["mtu"]
-            capacity = None if rate is None or mtu is None else capacity_bps(rate, mtu)
+            capacity = None if rate is None or mtu is None else capacity_bps(rate, mtu, key["cc"])
             points = [point(rtt, (goodput for goodput, _ in by_rtt[rtt]), capacity) for rtt in sorted(by_rtt)]
             ids = {rtt: [id_ for _, id_ in pairs] for rtt, pairs in by_rtt.items()}
             rank = (*(key[name] for name in _CONDITIONS), queue.bdp, queue.size)
@@ -215,13 +216,56 @@ def pack(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def add_packed(base: dict[str, Any], more: dict[str, Any], origin: dict[str, Any]) -> dict[str, Any]:
+    """Adds the entries of one packed profile to another, over kinds of path that both have.
+
+    A selection compares transports of one kind of path. On a kind that only `more` has, its transports
+    would be chosen without a comparison.
+
+    Args:
+        base: The profile to add to, as in `profile.json`.
+        more: The profile whose entries are added.
+        origin: What made `more`; it becomes an item of `parts`, with the number of runs.
+
+    Returns:
+        The profile of both, packed.
+
+    Raises:
+        UsageError: The profiles do not fit together, or have an entry in common.
+    """
+    for name in ("version", "confidence"):
+        if base[name] != more[name]:
+            raise UsageError(f"the profiles differ in {name}: {base[name]} and {more[name]}")
+    there = {json.dumps([e["path"], e["workload"], e["transport"]]) for e in base["entries"]}
+    added = []
+    for entry in more["entries"]:
+        path, workload = more["paths"][entry["path"]], more["workloads"][entry["workload"]]
+        if path not in base["paths"] or workload not in base["workloads"]:
+            raise UsageError(f"nothing to compare with was measured over {json.dumps(path)} for {workload}")
+        indices = {"path": base["paths"].index(path), "workload": base["workloads"].index(workload)}
+        if json.dumps([*indices.values(), entry["transport"]]) in there:
+            raise UsageError(f"{entry['transport']} over {json.dumps(path)} is there already")
+        added.append(entry | indices)
+    about = {"runs": base["runs"] + more["runs"]}
+    parts = [*base.get("parts", []), origin | {"runs": more["runs"]}]
+    return base | about | {"parts": parts, "entries": [*base["entries"], *added]}
+
+
 def write_profile(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Writes `profile.json` atomically, with one line for each path, workload and entry.
+    """Writes a profile as `profile.json`, see :func:`write_packed`.
 
     Raises:
         RecordError: The file cannot be written.
     """
-    packed = pack(content)
+    write_packed(path, pack(content))
+
+
+def write_packed(path: str | os.PathLike[str], packed: dict[str, Any]) -> None:
+    """Writes a packed profile atomically, with one line for each path, workload and entry.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
     lists = ("paths", "workloads", "entries")
     head = json.dumps({k: v for k, v in packed.items() if k not in lists})[:-1]
     parts = []

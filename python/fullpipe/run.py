@@ -5,7 +5,7 @@ import hashlib
 from dataclasses import dataclass
 
 from fullpipe.errors import UsageError
-from fullpipe.tcp import ETHERNET_HEADER
+from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS, UDT_HEADERS
 from fullpipe.units import format_probability, format_rate, format_size, format_time
 
 LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
@@ -99,6 +99,11 @@ class LabPath:
 def transport_flag(cc: str) -> tuple[str, str]:
     """The flag of `fullpipe measure` that chooses a congestion control of TCP, or UDT."""
     return ("--transport", UDT) if cc == UDT else ("--cc", cc)
+
+
+def header_bytes(cc: str) -> int:
+    """The bytes of the headers in each packet of a transport, from IPv4 on."""
+    return UDT_HEADERS if cc == UDT else TCP_HEADERS
 
 
 def bdp(rate: int, rtt: int) -> int:

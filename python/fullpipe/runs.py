@@ -36,9 +36,15 @@ SAMPLES_SCHEMA: dict[str, pl.DataType] = {
     "stream": pl.UInt32(),
     "bytes": pl.UInt64(),
 }
-"""The first columns of `samples`. The fields of `tcp_info` follow under the kernel's names, all unsigned."""
+"""The first columns of `samples`.
+
+The fields of `tcp_info` follow under the kernel's names, all unsigned, and the statistics of UDT under
+libudt's.
+"""
 
 _SOBAS_LINE = b'{"kind":"sobas",'
+_FLOAT = re.compile(r"(mbps|us|ms)[A-Z]")
+"""What names of UDT's statistics with a fraction begin with, by libudt's naming."""
 _NAME = re.compile(rb'"(\w+)":')
 _GROUP_ROWS = 250_000
 
@@ -103,7 +109,7 @@ def _lines(path: Path, body: bytes, id_: str) -> tuple[pl.DataFrame, pl.DataFram
         # The decisions of SOBAS contain text, and no data frame needs them.
         body = b"\n".join(line for line in body.splitlines() if not line.startswith(_SOBAS_LINE))
     names = sorted({name.decode() for name in set(_NAME.findall(body))} - {"kind", "id"})
-    schema: dict[str, Any] = dict.fromkeys(names, pl.UInt64())
+    schema: dict[str, Any] = {n: pl.Float64() if _FLOAT.match(n) else pl.UInt64() for n in names}
     schema |= {**QUEUE_SCHEMA, **SAMPLES_SCHEMA, "kind": pl.String()}
     schema.pop("id")
     if not body.strip():

@@ -6,10 +6,11 @@ The shape follows crates/fullpipe-path/src/record.rs. Nothing here was measured.
 import json
 import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fullpipe.run import TUNED, LabPath, RunSpec
+from fullpipe.run import TUNED, UDT, LabPath, RunSpec
 from fullpipe.units import format_rate, format_size, format_time
 
 FIELDS = (
@@ -57,6 +58,14 @@ def goodput_at(run: RunSpec, rtt_s: float, rate: float) -> float:
     return size * 8 / (size * 8 / sustained + ramp) * noise
 
 
+def _statistics(run: RunSpec, i: int) -> Mapping[str, float]:
+    """The statistics of a stream in its i-th sample: TCP's, or UDT's under libudt's names."""
+    if run.cc == UDT:
+        counted = {"pktSent": i, "pktRetrans": 0, "byteAvailSndBuf": i * 1000}
+        return counted | {"mbpsBandwidth": 990.25 + i, "usPktSndPeriod": 80.0, "msRTT": 11.86}
+    return dict.fromkeys(FIELDS, i * 1000) | {"pacing_rate": 2**64 - 1}
+
+
 def record(run: RunSpec, goodput: float | None = None, samples: int | None = None) -> str:
     """A whole record as text."""
     lab = run.path if isinstance(run.path, LabPath) else None
@@ -82,8 +91,7 @@ def record(run: RunSpec, goodput: float | None = None, samples: int | None = Non
         for end in ("sender", "receiver"):
             for stream in range(run.streams):
                 sent = int(share * bps * seconds / 8 / run.streams)
-                info = dict.fromkeys(FIELDS, i * 1000)
-                info["pacing_rate"] = 2**64 - 1
+                info = _statistics(run, i)
                 lines.append({"kind": "sample", "t": t, "end": end, "stream": stream, "bytes": sent, **info})
         if lab:
             lines.append({"kind": "queue", "t": t, "backlog_bytes": i, "drops": i // 10})

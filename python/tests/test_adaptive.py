@@ -1,6 +1,7 @@
 """What a search decides, replayed on grids that were measured completely: see `grids.py`."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -94,6 +95,10 @@ def test_ceilings() -> None:
     # Slow start needs ten round trips and more; over one second most of it is that.
     short = ceiling_bps(one(path, size=None, duration=10**9)) or 0.0
     assert short < 0.2 * line < (ceiling_bps(one(path, size=None, duration=10**11)) or 0.0)
+    # UDT has shorter headers, a window of its whole buffer, and no slow start at a given rate.
+    udt = replace(one(path, size=10**12), cc="udt")
+    assert ceiling_bps(udt) == pytest.approx(10**10 * 8956 / 9014, rel=1e-6)
+    assert ceiling_bps(replace(udt, buffer=10**6)) == pytest.approx(80e6)
     # HYBLA's start is faster.
     assert (ceiling_bps(one(path, cc="hybla")) or 0.0) > 1.5 * (ceiling_bps(one(path)) or 0.0)
     assert is_lossless(one(path, buffer=10**8))

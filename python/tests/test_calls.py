@@ -248,10 +248,12 @@ def test_what_is_there_is_skipped_and_what_is_not_at_the_source_deleted(server: 
 
 def test_a_list_of_names_and_removed_sources(server: Server, tree: Path, tmp_path: Path) -> None:
     (tmp_path / "list").write_bytes(b"raw/b.tmp\0")
-    options = CopyOptions(files_from=tmp_path / "list", from0=True, remove_source_files=True)
-    planned = fullpipe.copy(tree, server.url, dry_run=True, token_file=server.token, **options)
+    options = CopyOptions(
+        files_from=tmp_path / "list", from0=True, remove_source_files=True, token_file=server.token
+    )
+    planned = fullpipe.copy(tree, server.url, dry_run=True, **options)
     assert (planned.files, planned.removed_sources) == (1, 1)
-    result = fullpipe.copy(tree, server.url, token_file=server.token, **options)
+    result = fullpipe.copy(tree, server.url, **options)
     assert (result.files, result.removed_sources, result.not_removed) == (1, 1, ())
     assert (server.root / "raw" / "b.tmp").exists() and not (tree / "raw" / "b.tmp").exists()
     assert (tree / "a.h5").exists()
@@ -554,7 +556,8 @@ def test_a_selection_that_is_not_certain() -> None:
 )
 def test_every_option_is_a_flag_of_the_program(binary: str, verb: str, options: type) -> None:
     text = subprocess.run([binary, verb, "--help"], capture_output=True, text=True, check=True).stdout
-    known = dict(re.findall(r"^ +(?:-\w, )?--([\w-]+)( <\S+>)?", text, re.MULTILINE))
+    # A line that begins further to the right is of a description.
+    known = dict(re.findall(r"^ {2,6}(?:-\w, )?--([\w-]+)( <\S+>)?", text, re.MULTILINE))
     for name, hint in inspect.get_annotations(options).items():
         assert name.replace("_", "-") in known, name
         assert bool(known[name.replace("_", "-")]) == ("Switch" not in str(hint)), (

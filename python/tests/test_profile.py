@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from conftest import campaign_of
 
 from fullpipe import read_runs
 from fullpipe.campaign import RunSpec, expand
-from fullpipe.profile import point, profile, write_profile
+from fullpipe.errors import UsageError
+from fullpipe.profile import add_packed, pack, point, profile, write_packed, write_profile
 from fullpipe.queues import Queue, label_queues
 
 
@@ -42,6 +44,27 @@ def of(folder: Path, runs: list[RunSpec], goodput: float | None = None) -> dict[
     for run in runs:
         synthetic.write(folder / "records", run, goodput, samples=1)
     return profile(read_runs(folder / "records").runs)
+
+
+def test_a_profile_is_added_to_another_over_the_same_paths(tmp_path: Path, small: list[RunSpec]) -> None:
+    base = pack(of(tmp_path / "tcp", small))
+    one = [replace(run, cc="udt") for run in small if (run.cc, run.streams) == ("cubic", 1)]
+    more = pack(of(tmp_path / "udt", one))
+    both = add_packed(base, more, {"kernel": "6.12.0"})
+    write_packed(tmp_path / "both.json", both)
+    assert json.loads((tmp_path / "both.json").read_text()) == both
+    assert both["parts"] == [{"kernel": "6.12.0", "runs": len(one)}]
+    assert both["runs"] == base["runs"] + len(one)
+    added = both["entries"][len(base["entries"]) :]
+    assert {entry["transport"]["cc"] for entry in added} == {"udt"}
+    for entry, its in zip(added, more["entries"], strict=True):
+        assert both["paths"][entry["path"]] == more["paths"][its["path"]]
+        assert entry["mean_bps"] == its["mean_bps"]
+    with pytest.raises(UsageError, match="is there already"):
+        add_packed(both, more, {})
+    elsewhere = [replace(run, path=replace(run.path, mtu=1500)) for run in one]  # type: ignore[type-var]
+    with pytest.raises(UsageError, match=r"nothing to compare with was measured over .*1500"):
+        add_packed(base, pack(of(tmp_path / "other", elsewhere)), {})
 
 
 def test_entries_and_their_order(tmp_path: Path, small: list[RunSpec]) -> None:

@@ -23,6 +23,7 @@ from fullpipe.errors import RecordError
 from fullpipe.flatten import RUNS_SCHEMA
 from fullpipe.labels import conditions
 from fullpipe.profile import groups, profile, write_profile
+from fullpipe.run import LabPath
 
 
 def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
@@ -44,6 +45,34 @@ def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
     assert found.samples["rtt"].dtype == pl.UInt64
     assert found.queue.height == 3
     assert found.queue.columns == ["id", "t", "backlog_bytes", "drops"]
+
+
+def test_runs_over_udt_stand_beside_those_over_tcp(tmp_path: Path, small: list[RunSpec]) -> None:
+    path = replace(as_lab(small[0]), mtu=1500)
+    tcp, udt = (
+        replace(small[0], path=path, cc=cc, pacing=10**9 if cc == "udt" else None) for cc in ("cubic", "udt")
+    )
+    # UDT's headers are 8 bytes shorter: this rate is above what TCP's let through, and below what UDT's do.
+    most = path.rate * 1455 / 1514
+    for run, goodput in ((tcp, 8e9), (udt, most)):
+        synthetic.write(tmp_path / "r", run, goodput=goodput, samples=2)
+    found = read_runs(tmp_path / "r")
+    assert not found.skipped
+    samples = found.samples.filter(pl.col("id") == udt.name)
+    assert samples["mbpsBandwidth"].to_list()[:2] == [991.25, 991.25]
+    assert samples["msRTT"][0] == 11.86 and samples["snd_cwnd"].null_count() == samples.height
+    assert [entry["transport"] for entry in profile(found.runs)["entries"]] == [
+        {"cc": "cubic", "streams": tcp.streams, "buffer": tcp.buffer_text, "pacing": None},
+        {"cc": "udt", "streams": udt.streams, "buffer": udt.buffer_text, "pacing": "1gbit"},
+    ]
+    synthetic.write(tmp_path / "r", tcp, goodput=most, samples=2)
+    with pytest.warns(UserWarning, match="above the path's"):
+        read_runs(tmp_path / "r")
+
+
+def as_lab(run: RunSpec) -> LabPath:
+    assert isinstance(run.path, LabPath)
+    return run.path
 
 
 def test_what_sized_itself_is_read_but_no_choice(tmp_path: Path, small: list[RunSpec]) -> None:

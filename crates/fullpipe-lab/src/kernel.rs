@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{LabError, host};
 
 const CONFIG: &str = include_str!("../../../lab/kernel/config");
-const PATCHES: [(&str, &str); 4] = [
+const PATCHES: [(&str, &str); 5] = [
     (
         "0001-um-jiffies-of-one-millisecond.patch",
         include_str!("../../../lab/kernel/0001-um-jiffies-of-one-millisecond.patch"),
@@ -27,6 +27,7 @@ const PATCHES: [(&str, &str); 4] = [
         "0004-net-buffer-limits-for-each-namespace.patch",
         include_str!("../../../lab/kernel/0004-net-buffer-limits-for-each-namespace.patch"),
     ),
+    ("0005-null_blk-whole-rate.patch", include_str!("../../../lab/kernel/0005-null_blk-whole-rate.patch")),
 ];
 /// Approximate number of objects that a build compiles, for the progress bar.
 pub const STEPS: u64 = 1_750;
@@ -382,6 +383,10 @@ mod tests {
             (
                 "arch/um/os-Linux/util.c",
                 "\t\t\texit(127);\n}\n\nssize_t os_getrandom(void *buf, size_t len, unsigned int flags)\n{\n\treturn getrandom(buf, len, flags);\n}\n\n/*\n * UML helper threads must not handle SIGWINCH/INT/TERM\n */\n",
+            ),
+            (
+                "drivers/block/null_blk/main.c",
+                "\n\tstruct request *rq = blk_mq_rq_from_pdu(cmd);\n\n\tif (!hrtimer_active(&nullb->bw_timer))\n\t\thrtimer_restart(&nullb->bw_timer);\n\n\tif (atomic_long_sub_return(blk_rq_bytes(rq), &nullb->cur_bytes) < 0) {\n\t\tblk_mq_stop_hw_queues(nullb->q);\n\t\t/* race with timer */\n\t\tif (atomic_long_read(&nullb->cur_bytes) > 0)\n\n\tstruct nullb *nullb = container_of(timer, struct nullb, bw_timer);\n\tktime_t timer_interval = ktime_set(0, TIMER_INTERVAL);\n\tunsigned int mbps = nullb->dev->mbps;\n\n\tif (atomic_long_read(&nullb->cur_bytes) == mb_per_tick(mbps))\n\t\treturn HRTIMER_NORESTART;\n\n\tatomic_long_set(&nullb->cur_bytes, mb_per_tick(mbps));\n\tblk_mq_start_stopped_hw_queues(nullb->q, true);\n\n\thrtimer_forward_now(&nullb->bw_timer, timer_interval);\n",
             ),
             (
                 "Makefile",

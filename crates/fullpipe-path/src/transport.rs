@@ -60,6 +60,13 @@ pub enum Protocol {
     Udt,
 }
 
+impl Protocol {
+    /// The protocol of a transport, by the name in the place of its congestion control.
+    pub fn of(cc: &str) -> Protocol {
+        if cc == UDT { Protocol::Udt } else { Protocol::Tcp }
+    }
+}
+
 impl FromStr for Protocol {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -213,7 +220,7 @@ impl Serialize for Transport {
 impl Transport {
     /// The protocol that carries the streams.
     pub fn protocol(&self) -> Protocol {
-        if self.cc == UDT { Protocol::Udt } else { Protocol::Tcp }
+        Protocol::of(&self.cc)
     }
 
     /// Checks the values of a transport.

@@ -1,9 +1,9 @@
 //! Finds the kind of path in a profile that stands for the path of a query: the same one, or else the nearest. It reports
 //! where the two differ, and which values it assumed for properties that the query does not name.
 
-use fullpipe_path::{Rate, Size, Workload};
+use fullpipe_path::{Protocol, Rate, Size, Workload};
 
-use crate::profile::{Conditions, Profile, ProfileError};
+use crate::profile::{Conditions, Listed, Profile, ProfileError};
 use crate::query::Query;
 
 /// Largest ratio of two values that count as the same.
@@ -112,12 +112,23 @@ const PLAIN: [fn(&Conditions) -> bool; 13] = [
     |path| path.kernel.is_none(),
 ];
 
+/// Whether an entry is over the protocol that a query asks for; any is if it asks for none.
+pub fn is_over(entry: &Listed, query: &Query) -> bool {
+    query.protocol.is_none_or(|protocol| entry.protocol() == Some(protocol))
+}
+
 /// Finds the kind of path and the workload for a query.
 ///
 /// # Errors
 /// What was asked for is too far from everything there is.
 pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileError> {
-    let mut left: Vec<usize> = profile.listed.iter().map(|entry| entry.path as usize).collect();
+    let listed: Vec<&Listed> = profile.listed.iter().filter(|entry| is_over(entry, query)).collect();
+    if let (Some(protocol), true) = (query.protocol, listed.is_empty()) {
+        let other = if protocol == Protocol::Udt { Protocol::Tcp } else { Protocol::Udt };
+        let (asked, has) = (format!("transport={protocol}"), format!("transport={other}"));
+        return Err(ProfileError::NothingFits { asked, has });
+    }
+    let mut left: Vec<usize> = listed.iter().map(|entry| entry.path as usize).collect();
     left.sort_unstable();
     left.dedup();
     let mut all = Narrowing { profile, left, assumed: Vec::new(), notes: Vec::new() };
@@ -162,15 +173,20 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileErro
         assume: |mtu| -mtu,
     })?;
     let path = all.left.first().copied().unwrap_or_default();
-    let (workload, more) = workload(profile, path, query.workload)?;
+    let (workload, more) = workload(profile, &listed, path, query.workload)?;
     let Narrowing { mut assumed, notes, .. } = all;
     assumed.extend(more);
     Ok(PathMatch { path, workload, assumed, notes })
 }
 
 /// Finds the workload of a query, or the nearest one of its kind; the largest if the query names none.
-fn workload(profile: &Profile, path: usize, asked: Option<Workload>) -> Result<(usize, Option<String>), ProfileError> {
-    let of_path = profile.listed.iter().filter(|entry| entry.path as usize == path);
+fn workload(
+    profile: &Profile,
+    listed: &[&Listed],
+    path: usize,
+    asked: Option<Workload>,
+) -> Result<(usize, Option<String>), ProfileError> {
+    let of_path = listed.iter().filter(|entry| entry.path as usize == path);
     let mut there: Vec<usize> = of_path.map(|e| e.workload as usize).collect();
     there.sort_unstable();
     there.dedup();

@@ -1,8 +1,10 @@
 //! `profile.json`, version 2 (schema: `docs/reference/profile.md`).
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use fullpipe_path::{Classified, ExitClass, Probability, Rate, Size, Transport, Workload};
+use fullpipe_path::storage::Operation;
+use fullpipe_path::{Classified, ExitClass, Probability, Protocol, Rate, Size, Transport, Workload};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -36,6 +38,16 @@ pub enum ProfileError {
         path: PathBuf,
         /// Version of the profile.
         found: u32,
+    },
+    /// The file has no measurements of storage that can be used.
+    #[error("{} has no {operation}s of one folder's storage that can be used: {why}; 'fullpipe measure disk:FOLDER --out DIR' and 'fullpipe analyze DIR' make them", .path.display())]
+    Storage {
+        /// The file.
+        path: PathBuf,
+        /// The operation that was looked for.
+        operation: Operation,
+        /// What is wrong.
+        why: String,
     },
     /// Nothing in the profile fits the query.
     #[error("the profile has nothing for {asked}; it has {has}")]
@@ -206,6 +218,19 @@ pub struct Listed<'a> {
     mean_bps: &'a RawValue,
     #[serde(borrow)]
     sd_bps: &'a RawValue,
+}
+
+impl Listed<'_> {
+    /// The protocol of the transport; `None` if the transport is malformed.
+    pub fn protocol(&self) -> Option<Protocol> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            cc: Cow<'a, str>,
+        }
+        let named: Named = serde_json::from_str(self.transport.get()).ok()?;
+        Some(Protocol::of(&named.cc))
+    }
 }
 
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
 //! What a transport is selected for.
 
-use fullpipe_path::{Rate, Time, Workload};
+use fullpipe_path::{Protocol, Rate, Time, Workload};
 
 /// The path and workload that a transport is selected for. A property that is `None` may have any value; the selection tells
 /// which one it assumed.
@@ -18,6 +18,8 @@ pub struct Query {
     pub mtu: Option<u32>,
     /// Queue of the path's bottleneck, in bytes and in bandwidth-delay products.
     pub queue: Option<(u64, f64)>,
+    /// The protocol to send over; with one, all else in the profile does not count.
+    pub protocol: Option<Protocol>,
     /// The workload that will be sent.
     pub workload: Option<Workload>,
     /// Confidence level at which transports are compared; the profile's own if `None`.
@@ -36,6 +38,7 @@ impl From<Time> for Query {
             loss: None,
             mtu: None,
             queue: None,
+            protocol: None,
             workload: None,
             level: None,
             within: 0.01,

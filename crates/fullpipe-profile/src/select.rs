@@ -4,12 +4,12 @@
 
 use std::cmp::Ordering;
 
-use fullpipe_path::{Buffer, Transport, Workload};
+use fullpipe_path::{Buffer, Protocol, Transport, Workload};
 use serde::Serialize;
 
 use crate::estimate::{Comparison, Estimate, Estimator, Mean};
 use crate::matching;
-use crate::profile::{Profile, ProfileError};
+use crate::profile::{Listed, Profile, ProfileError};
 use crate::query::Query;
 
 /// A transport and its expected throughput.
@@ -67,11 +67,20 @@ pub struct Selection {
     pub ranking: Vec<Choice>,
 }
 
-/// Orders transports by how much they disturb hosts and path, the least first: fewer streams; the kernel's own buffer, then a
-/// smaller one; no pacing; Linux's default congestion control, which needs no module; the higher mean.
+impl Selection {
+    /// The transport over this protocol with the highest mean, if the profile has one.
+    pub fn best_over(&self, protocol: Protocol) -> Option<&Choice> {
+        self.ranking.iter().find(|choice| choice.transport.protocol() == protocol)
+    }
+}
+
+/// Orders transports by how much they disturb hosts and path, the least first: TCP before UDT, which takes more of the
+/// processors and is often blocked; fewer streams; the kernel's own buffer, then a smaller one; no pacing; Linux's default
+/// congestion control, which needs no module; the higher mean.
 fn disruption(a: &Choice, b: &Choice) -> Ordering {
     let key = |t: &Transport| {
-        (t.streams, if t.buffer == Buffer::Auto { 0 } else { 1 }, t.buffer, t.pacing.is_some(), t.cc != "cubic")
+        let chosen_buffer = t.buffer != Buffer::Auto;
+        (t.protocol() != Protocol::Tcp, t.streams, chosen_buffer, t.buffer, t.pacing.is_some(), t.cc != "cubic")
     };
     key(&a.transport)
         .cmp(&key(&b.transport))
@@ -86,7 +95,8 @@ fn disruption(a: &Choice, b: &Choice) -> Ordering {
 /// The profile has no path or workload near enough to the query's.
 pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
     let kind = matching::choose(profile, query)?;
-    let fit = profile.entries(|e| (e.path as usize, e.workload as usize) == (kind.path, kind.workload))?;
+    let of_kind = |e: &Listed| (e.path as usize, e.workload as usize) == (kind.path, kind.workload);
+    let fit = profile.entries(|e| of_kind(e) && matching::is_over(e, query))?;
     let level = query.level.unwrap_or(profile.confidence);
     let mut estimator = Estimator::new(level, &fit, || profile.entries(|_| true))?;
     let mut ranking: Vec<Choice> = fit
@@ -266,6 +276,45 @@ mod tests {
         assert_eq!(name(&select(&p, &Query { within: 0.05, ..query() }).unwrap().choice), "htcp-4");
         assert_eq!(got.conditions, "rate=10gbit,queue=1BDP,mtu=9000");
         assert!(got.assumed.is_empty() && got.notes.is_empty());
+    }
+
+    #[test]
+    fn udt_is_chosen_only_where_it_is_faster() {
+        let chosen = |udt: f64, tcp: f64| {
+            let p = profile(
+                &[TEN],
+                &[
+                    (0, Spec("udt", 1, "1GB", 10, udt, Some(0.05))),
+                    (0, Spec("cubic", 8, "1GB", 10, tcp, Some(0.05))),
+                    (0, Spec("reno", 1, "1GB", 10, 1.0, Some(0.05))),
+                ],
+            );
+            let got = select(&p, &query()).unwrap();
+            let best = |protocol| got.best_over(protocol).map(name);
+            assert_eq!((best(Protocol::Udt), best(Protocol::Tcp)), (Some("udt-1".into()), Some("cubic-8".into())));
+            name(&got.choice)
+        };
+        assert_eq!(chosen(9.0, 5.0), "udt-1");
+        // Among equals TCP goes first, though it takes more streams.
+        assert_eq!(chosen(9.02, 9.0), "cubic-8");
+    }
+
+    #[test]
+    fn a_protocol_that_is_asked_for_has_its_own_paths() {
+        let small = r#"{"rate_bps":1e10,"queue_bdp":1.0,"mtu":1500,"loss":0.0}"#;
+        let p = profile(
+            &[TEN, small],
+            &[(0, Spec("cubic", 8, "1GB", 3, 5.0, None)), (1, Spec("udt", 1, "1GB", 3, 9.0, None))],
+        );
+        let over = |protocol| select(&p, &Query { mtu: Some(1500), protocol, ..query() }).unwrap();
+        for (protocol, is) in [(Some(Protocol::Tcp), "cubic-8"), (Some(Protocol::Udt), "udt-1"), (None, "udt-1")] {
+            let got = over(protocol);
+            assert_eq!((name(&got.choice).as_str(), got.ranking.len()), (is, 1), "{protocol:?}");
+        }
+        assert_eq!(over(Some(Protocol::Tcp)).notes, ["measured with mtu=9000, not 1500"]);
+        let tcp_only = profile(&[TEN], &[(0, Spec("cubic", 8, "1GB", 3, 5.0, None))]);
+        let none = select(&tcp_only, &Query { protocol: Some(Protocol::Udt), ..query() }).unwrap_err();
+        assert_eq!(none.to_string(), "the profile has nothing for transport=udt; it has transport=tcp");
     }
 
     #[test]

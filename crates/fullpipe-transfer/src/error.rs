@@ -240,6 +240,12 @@ impl TransferError {
         }
     }
 
+    /// Whether the destination is locked, or refuses to be written for another reason of its own. After a lost connection, the
+    /// process at its far end may still hold the lock, as while a disk stalls.
+    pub fn is_locked(&self) -> bool {
+        matches!(self, TransferError::Busy(_) | TransferError::Refused { class: ExitClass::Record, .. })
+    }
+
     /// Whether another attempt may succeed without a change by the user.
     pub fn may_retry(&self) -> bool {
         match self {

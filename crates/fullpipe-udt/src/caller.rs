@@ -9,10 +9,14 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::{Agreed, Connection};
 use crate::handshake::{HANDSHAKE_BYTES, Handshake, Kind, MIN_MSS, STREAM, VERSION, draw_socket_id, peer_ip};
+use crate::packet::IP_UDP_BYTES;
 use crate::seq::SEQ_MASK;
 
 /// Time between two requests, nanoseconds (libudt).
 const REQUEST_INTERVAL_NS: u64 = 250_000_000;
+
+/// Requests of each packet size that get no answer before the next smaller one is tried.
+const REQUESTS_OF_SIZE: u32 = 2;
 
 /// Why no connection came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +52,10 @@ pub struct Caller {
     /// When the present request was first sent, if it was sent once: then its answer gives the RTT.
     sent_ns: Option<u64>,
     requests: u32,
+    /// Packet sizes that have not been tried, the largest last.
+    smaller: Vec<u16>,
+    /// Whether the first requests are as long as packets, so that an answer shows that the path carries those.
+    probes: bool,
     seed: u64,
 }
 
@@ -64,6 +72,8 @@ impl Caller {
 
     fn with_kind(now_ns: u64, config: Config, to: SocketAddr, seed: [u8; 16], rendezvous: bool) -> Caller {
         let mut rng = Pcg64Mcg::from_seed(seed);
+        let mut smaller: Vec<u16> = config.smaller_mss.iter().copied().filter(|mss| *mss < config.mss()).collect();
+        smaller.sort_unstable();
         let request = Handshake {
             version: VERSION,
             socket_type: STREAM,
@@ -84,6 +94,8 @@ impl Caller {
             deadline_ns: now_ns.saturating_add(config.connect_timeout_ns),
             sent_ns: None,
             requests: 0,
+            smaller,
+            probes: !config.smaller_mss.is_empty() && !rendezvous,
             seed: rng.next_u64(),
             config,
         }
@@ -95,10 +107,50 @@ impl Caller {
         if now_ns < self.next_request_ns {
             return None;
         }
+        if self.requests >= REQUESTS_OF_SIZE {
+            self.try_smaller();
+        }
         self.next_request_ns = now_ns.saturating_add(REQUEST_INTERVAL_NS);
         self.sent_ns = (self.requests == 0).then_some(now_ns);
         self.requests = self.requests.saturating_add(1);
         Some(self.request.datagram(self.to, 0))
+    }
+
+    /// Bytes to send the request as, zeros after its end: while the packet size is tried, as long as a packet.
+    pub fn request_bytes(&self) -> usize {
+        let packet = if self.is_probing() { self.request.mss as usize } else { 0 };
+        packet.saturating_sub(IP_UDP_BYTES).max(HANDSHAKE_BYTES)
+    }
+
+    /// This host has learned that the path does not carry a request of [`Caller::request_bytes`]. The next one is shorter, and due
+    /// now. If the packet size is agreed already, this was about an earlier request, and changes nothing.
+    pub fn too_long(&mut self) {
+        if self.is_probing() {
+            self.try_smaller();
+            self.next_request_ns = self.clock.now_ns();
+        }
+    }
+
+    fn is_probing(&self) -> bool {
+        self.probes && self.request.kind == Kind::Regular
+    }
+
+    /// Goes on to the next smaller packet size. After the smallest, requests are as short as can be, for listeners that take no
+    /// others.
+    fn try_smaller(&mut self) {
+        if !self.is_probing() {
+            return;
+        }
+        match self.smaller.pop() {
+            Some(mss) => self.offer(u32::from(mss)),
+            None => self.probes = false,
+        }
+        self.requests = 0;
+    }
+
+    fn offer(&mut self, mss: u32) {
+        self.request.mss = mss;
+        self.request.flow_window = self.config.receive_packets(u16::try_from(mss).unwrap_or(u16::MAX)) as u32;
     }
 
     /// When the next request is due, or the attempt ends.
@@ -132,6 +184,10 @@ impl Caller {
         }
         match answer.kind {
             Kind::Regular if self.request.kind == Kind::Regular => {
+                // The answer repeats the size of the request, which may be an earlier one than the last.
+                if (u32::from(MIN_MSS)..=u32::from(self.config.mss())).contains(&answer.mss) {
+                    self.offer(answer.mss);
+                }
                 self.request.kind = Kind::Conclusion;
                 self.request.cookie = answer.cookie;
                 self.ask_again();

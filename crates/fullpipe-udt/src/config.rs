@@ -30,6 +30,9 @@ impl RateControl {
 pub struct Config {
     /// Largest packet, bytes, with the IP and UDP headers: the path's MTU. The smaller one of the two ends is used.
     pub mss: u16,
+    /// Packet sizes that a caller tries, one after another, where requests as long as packets of `mss` get no answer, bytes: a link
+    /// on the way may be unable to carry them and not say so. If there are none, `mss` is taken on trust.
+    pub smaller_mss: Vec<u16>,
     /// Data that may wait to be sent or acknowledged, bytes of payload.
     pub send_buffer_bytes: usize,
     /// Data that may wait to be read, bytes of payload: the window that the other end gets.
@@ -49,6 +52,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             mss: 1500,
+            smaller_mss: Vec::new(),
             send_buffer_bytes: 8192 * 1456,
             receive_buffer_bytes: 8192 * 1456,
             control: RateControl::Native,

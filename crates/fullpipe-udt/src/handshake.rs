@@ -12,7 +12,7 @@ pub const VERSION: u32 = 4;
 pub const STREAM: u32 = 1;
 /// Bytes of the control information field of a handshake.
 pub const HANDSHAKE_BODY_BYTES: usize = 48;
-/// Bytes of a whole handshake packet. Request and answer are of one length, so an answer amplifies nothing.
+/// Bytes of a whole handshake packet. Zeros may follow. Request and answer are of one length, so an answer amplifies nothing.
 pub const HANDSHAKE_BYTES: usize = HEADER_BYTES + HANDSHAKE_BODY_BYTES;
 /// Smallest packet size that two ends may agree on, bytes with the IP and UDP headers: a handshake fits (as in libudt).
 pub const MIN_MSS: u16 = (IP_UDP_BYTES + HANDSHAKE_BODY_BYTES) as u16;
@@ -82,9 +82,10 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Reads the control information field. `None`: another length, or an unknown connection type.
+    /// Reads the control information field; what follows it does not count. `None`: it is shorter, or has an unknown connection
+    /// type.
     pub fn parse(body: &[u8]) -> Option<Handshake> {
-        let body: &[u8; HANDSHAKE_BODY_BYTES] = body.try_into().ok()?;
+        let body: &[u8; HANDSHAKE_BODY_BYTES] = body.first_chunk()?;
         let word = |i: usize| u32::from_be_bytes([body[4 * i], body[4 * i + 1], body[4 * i + 2], body[4 * i + 3]]);
         Some(Handshake {
             version: word(0),

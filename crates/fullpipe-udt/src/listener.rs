@@ -16,7 +16,8 @@ use crate::handshake::{HANDSHAKE_BYTES, Handshake, Kind, draw_socket_id, peer_ip
 pub enum Request {
     /// Nothing: it is no request, or its cookie is wrong.
     Ignored,
-    /// An answer for the address that it came from, exactly as long as the request.
+    /// An answer for the address that it came from. It is to be sent as long as the request, with zeros after its end: no longer,
+    /// as the address may be forged, and no shorter, as a caller may be trying a packet size.
     Answer([u8; HANDSHAKE_BYTES]),
     /// A connection, and the answer that the caller waits for.
     Accepted(Box<Connection>, [u8; HANDSHAKE_BYTES]),
@@ -49,7 +50,10 @@ impl Listener {
                 let answer = Handshake { cookie: self.cookies.cookie(now_ns, &from), ..request };
                 Request::Answer(answer.datagram(request.socket_id, 0))
             }
-            Kind::Conclusion if self.cookies.is_valid(now_ns, &from, request.cookie) => {
+            // Only a first request may be longer, to try a packet size.
+            Kind::Conclusion
+                if datagram.len() == HANDSHAKE_BYTES && self.cookies.is_valid(now_ns, &from, request.cookie) =>
+            {
                 self.conclude(now_ns, from, &request)
             }
             // A rendezvous is none of a listener's (section 5.2).

@@ -269,3 +269,69 @@ fn every_second_ack_or_nak_may_be_lost() {
         pair.transfer(3_000_000, 30 * SECOND);
     }
 }
+
+/// Connects to a listener at 10 ms over a path that drops what is longer than `limit`, bytes of payload, without a word. With
+/// `knows`, the caller's host is told. Returns the packet size of both ends, and when they were connected.
+fn over_a_path_of(limit: usize, knows: bool) -> (u16, u16, u64) {
+    let config = Config { mss: 9000, smaller_mss: vec![1280, 1500], ..Config::default() };
+    let mut listener = Listener::new(config.clone(), 4, [1; 32]);
+    let mut caller = Caller::new(0, config, address(B), [2; 16]);
+    let (mut now, mut answers, mut accepted) = (0, std::collections::VecDeque::new(), 0);
+    loop {
+        assert!(matches!(caller.handle_timeout(now), Progress::Waiting), "limit {limit}: no connection");
+        while let Some(request) = caller.poll_transmit(now) {
+            let bytes = caller.request_bytes();
+            if bytes > limit {
+                if knows {
+                    caller.too_long();
+                }
+                continue;
+            }
+            let request: Vec<u8> = request.into_iter().chain(std::iter::repeat(0)).take(bytes).collect();
+            match listener.handle_datagram(now, address(A), &request) {
+                Request::Ignored => panic!("limit {limit}: ignored"),
+                Request::Answer(answer) => answers.push_back((now + 10 * MS, answer)),
+                Request::Accepted(connection, answer) => {
+                    accepted = connection.mss();
+                    answers.push_back((now + 10 * MS, answer));
+                }
+            }
+        }
+        now = answers.front().map_or(u64::MAX, |(at, _)| *at).min(caller.next_timeout());
+        while answers.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, answer) = answers.pop_front().unwrap();
+            if let Progress::Connected(connection) = caller.handle_datagram(now, &answer) {
+                return (connection.mss(), accepted, now);
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_are_as_large_as_the_path_carries() {
+    for (limit, knows, mss, ms) in [
+        (8972, false, 9000, 20),
+        (8971, false, 1500, 520),
+        (1472, true, 1500, 20),
+        (1471, false, 1280, 1020),
+        // A listener that takes only short requests.
+        (HANDSHAKE_BYTES, false, 1280, 1520),
+    ] {
+        assert_eq!(over_a_path_of(limit, knows), (mss, mss, ms * MS), "{limit}");
+    }
+}
+
+#[test]
+fn a_late_answer_counts_for_the_size_that_it_answers() {
+    let config = Config { mss: 9000, smaller_mss: vec![1500], ..Config::default() };
+    let mut listener = Listener::new(config.clone(), 4, [1; 32]);
+    let mut caller = Caller::new(0, config, address(B), [2; 16]);
+    let first = caller.poll_transmit(0).unwrap();
+    let Request::Answer(late) = listener.handle_datagram(0, address(A), &first) else { panic!() };
+    let sizes: Vec<usize> =
+        [250, 500].map(|ms| (caller.poll_transmit(ms * MS).unwrap(), caller.request_bytes()).1).into();
+    assert_eq!(sizes, [8972, 1472]);
+    assert!(matches!(caller.handle_datagram(600 * MS, &late), Progress::Waiting));
+    let conclusion = caller.poll_transmit(600 * MS).unwrap();
+    assert_eq!((Handshake::from_datagram(&conclusion).unwrap().0.mss, caller.request_bytes()), (9000, HANDSHAKE_BYTES));
+}

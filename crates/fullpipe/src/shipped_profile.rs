@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path as FilePath;
 
-use fullpipe_path::{Probability, Rate, Size, Time};
+use fullpipe_path::{Probability, Protocol, Rate, Size, Time};
 use fullpipe_profile::{Profile, Query, select};
 
 use crate::failure::{Failure, Result};
@@ -41,14 +41,15 @@ pub fn describe(query: &mut Query, rate: Option<Rate>, loss: Option<Probability>
     Ok(())
 }
 
-/// Ranks the congestion controls of the shipped profile, the fastest first. Beside each stands the rate, bit/s, that the
+/// Ranks TCP's congestion controls in the shipped profile, the fastest first. Beside each stands the rate, bit/s, that the
 /// best transport using it is expected to reach. The list is empty for a path that the profile does not cover.
 pub fn shipped_ranking(rtt: Time, rate: Rate) -> Vec<(String, f64)> {
     let query = Query { rate: Some(rate), ..Query::from(rtt) };
     let shipped = Profile::parse(SHIPPED, FilePath::new(SHIPPED_NAME));
     let Ok(selection) = shipped.and_then(|profile| select(&profile, &query)) else { return Vec::new() };
     let mut best: Vec<(String, f64)> = Vec::new();
-    for choice in selection.ranking {
+    let tcp = selection.ranking.into_iter().filter(|choice| choice.transport.protocol() == Protocol::Tcp);
+    for choice in tcp {
         if !best.iter().any(|(cc, _)| *cc == choice.transport.cc) {
             best.push((choice.transport.cc, choice.expected.mean_bps));
         }

@@ -1,10 +1,12 @@
-//! How long a transfer takes, its start-up included: TCP begins with a small window and doubles it each round trip.
+//! How long a transfer takes, its start-up included: TCP and UDT begin with a small window and double it each round trip.
 
-use fullpipe_path::{Transport, Workload};
+use fullpipe_path::{Protocol, Transport, Workload};
 
 /// First window of a connection, segments (RFC 6928).
 const INITIAL_WINDOW_SEGMENTS: f64 = 10.0;
-/// Headers of IPv4 and TCP in a packet, timestamps included, bytes.
+/// First window of a connection over UDT, packets (draft-gg-udt-03, section 6.1).
+const UDT_INITIAL_WINDOW_PACKETS: f64 = 16.0;
+/// Headers of IPv4 and TCP in a packet, timestamps included, bytes; those of UDT are 8 bytes less.
 const HEADER_BYTES: f64 = 52.0;
 /// Usual packet size, bytes, where that of the path is not known.
 const DEFAULT_MTU: u32 = 1500;
@@ -54,7 +56,13 @@ impl StartUp<'_> {
             "hybla" => (self.rtt_s / HYBLA_RTT_S).clamp(1.0, HYBLA_MAX_FACTOR),
             _ => 1.0,
         };
-        let first = f64::from(self.transport.streams) * INITIAL_WINDOW_SEGMENTS * segment * hybla;
+        let window = match (self.transport.protocol(), self.transport.pacing) {
+            (Protocol::Tcp, _) => INITIAL_WINDOW_SEGMENTS,
+            (Protocol::Udt, None) => UDT_INITIAL_WINDOW_PACKETS,
+            // UDT sends at a given rate from the first packet on.
+            (Protocol::Udt, Some(_)) => f64::INFINITY,
+        };
+        let first = f64::from(self.transport.streams) * window * segment * hybla;
         // The window doubles each round trip, with Hybla faster.
         (first, hybla.exp2())
     }
@@ -116,6 +124,11 @@ mod tests {
         assert!((sending(135e3 + 15e6) - 10.33).abs() < 0.01, "{}", sending(135e3 + 15e6));
         assert!(over(&hybla).sending(105e3, 1.5e6) < 0.15);
         assert_eq!(sending(0.0), 0.0);
+        // UDT begins with 16 packets, and at a given rate with that.
+        let udt = transport("udt", 1);
+        let paced = Transport { pacing: Some(fullpipe_path::Rate(12_000_000)), ..udt.clone() };
+        assert!((over(&udt).sending(72e3, 1.5e6) - 0.2).abs() < 1e-9);
+        assert!((over(&paced).sending(1.5e6, 1.5e6) - 1.0).abs() < 1e-9);
         // A copy as large as the profile's runs is expected to take as long as they took.
         let ten: Workload = Workload::Duration("10s".parse().unwrap());
         let steady = over(&cubic).full_rate(1.5e6, ten);

@@ -179,11 +179,12 @@ fn a_small_file_takes_three_round_trips() {
     }
 }
 
-/// Seconds of virtual time of a copy of 100 MB to an emulated disk.
-fn onto_a_disk(source: &std::path::Path, disk: &str) -> f64 {
+/// Seconds of virtual time of a copy of 100 MB to an emulated disk, and what limited it.
+fn onto_a_disk(source: &std::path::Path, disk: &str) -> (f64, serde_json::Value) {
     let path = format!("lab:rtt=2ms,rate=10gbit,disk_b={disk}:/disk/");
     let words = ["cp", "--json", "--fsync", source.to_str().unwrap(), &path];
-    common::json_lines(&common::fullpipe_args(&words)).last().unwrap()["seconds"].as_f64().unwrap()
+    let last = common::json_lines(&common::fullpipe_args(&words)).pop().unwrap();
+    (last["seconds"].as_f64().unwrap(), last["bottleneck"].clone())
 }
 
 #[test]
@@ -191,11 +192,13 @@ fn an_emulated_disk_limits_a_copy() {
     let (_dir, source, _) = a_file_and_a_folder(100_000_000);
     // What the driver rounds to, and its first 20 ms.
     for (disk, rate) in [("50MB/s", 50.3e6), ("400MB/s+devices:2+fs:ext4", 400.6e6)] {
-        let seconds = onto_a_disk(&source, disk);
+        let (seconds, _) = onto_a_disk(&source, disk);
         let least = 100e6 / rate;
         assert!((least - 0.03..least * 1.1 + 0.1).contains(&seconds), "{disk}: {seconds} s, at least {least}");
     }
-    assert!(onto_a_disk(&source, "5GB/s+size:200GB+keep:no") < 0.5);
+    assert_eq!(onto_a_disk(&source, "50MB/s").1, "disk write");
+    let (seconds, bottleneck) = onto_a_disk(&source, "5GB/s+size:200GB+keep:no");
+    assert!(seconds < 0.5 && bottleneck.is_null(), "{seconds} s, {bottleneck}");
     for (path, to, why) in [
         ("disk_b=1GB/s", "/tmp/", "copy to /disk/"),
         ("disk_b=1GB/s", "/disk/../tmp/", "copy to /disk/"),
@@ -208,4 +211,96 @@ fn an_emulated_disk_limits_a_copy() {
     }
     let (code, text) = error(&common::fullpipe("measure lab:rtt=2ms,rate=10gbit,disk=1GB/s"));
     assert!(code == 2 && text.contains("sends from memory"), "{text}");
+}
+
+#[test]
+fn a_copy_of_seconds_says_what_limited_it_and_what_would_help() {
+    let (_dir, source, _) = a_file_and_a_folder(200_000_000);
+    let copy = |flag: &str| {
+        let words = ["cp", flag, source.to_str().unwrap(), "lab:rtt=2ms,rate=10gbit,disk_b=50MB/s:/disk/"];
+        let done = common::fullpipe_args(&words);
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    };
+    let explained = copy("--explain");
+    assert!(explained.contains("; limited by disk write"), "{explained}");
+    assert!(explained.contains("faster      writing the destination limited the copy"), "{explained}");
+    let plain = copy("--fsync");
+    assert!(plain.contains("; limited by disk write") && !plain.contains("faster  "), "{plain}");
+}
+
+/// What happens at end b, from 5.2 s on, while a file of 50 MB comes to its disk; and what end a then does. Returns what the
+/// programs of end a print.
+fn while_a_disk_fails(fault: &str, second: &str) -> String {
+    let scenario = format!(
+        r#"
+path = {{ rtt = "10ms", rate = "1gbit", disk_b = "500MB/s" }}
+
+[[program]]
+end = "b"
+run = ["fullpipe", "serve", "--root", "/disk", "--insecure", "--quiet", "--bind", "10.0.2.1"]
+
+[[program]]
+end = "b"
+start = "5200ms"
+wait = true
+run = ["sh", "-ec", "{fault}"]
+
+[[program]]
+end = "a"
+run = ["sh", "-c", """
+head -c 50000000 /dev/urandom >/tmp/f; sleep 5
+copy() {{ fullpipe cp --insecure --direct on /tmp/f fullpipe://b/ 2>&1; echo code $?; }}
+copy
+{second}
+"""]
+
+[[program]]
+end = "b"
+start = "1000s"
+wait = true
+run = ["sh", "-c", "sha256sum </disk/f; ls -A /disk"]
+
+[[program]]
+end = "a"
+start = "1000s"
+run = ["sh", "-c", "sha256sum </tmp/f"]
+"#
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("s.toml");
+    std::fs::write(&file, scenario).unwrap();
+    let done = common::fullpipe_args(&["lab", "run", file.to_str().unwrap(), "--quiet"]);
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{text}{}", String::from_utf8_lossy(&done.stderr));
+    let digests: Vec<&str> = text.lines().filter(|line| line.ends_with("  -")).collect();
+    assert!(digests.len() == 2 && digests[0] == digests[1], "{text}");
+    assert!(text.contains("\nf\n--"), "the disk has the file and nothing else: {text}");
+    text
+}
+
+/// `--stall` ends the connection. The process at the far end still waits for the disk and holds the destination's lock.
+#[test]
+fn a_copy_goes_on_after_its_disk_has_stalled() {
+    let stall = |seconds: u32| format!("fsfreeze -f /disk; sleep {seconds}; fsfreeze -u /disk");
+    let short = while_a_disk_fails(&stall(50), "");
+    assert!(short.contains("code 0") && !short.contains("connecting again"), "{short}");
+    let long = while_a_disk_fails(&stall(70), "");
+    assert!(long.contains("nothing moved for 60 s") && long.contains("connecting again"), "{long}");
+    assert!(long.contains("code 0"), "{long}");
+    let longest = while_a_disk_fails(&stall(300), "sleep 250; copy");
+    let error = longest.lines().find(|line| line.starts_with("error: ")).unwrap();
+    assert!(error.contains("nothing moved for 60 s: the path, a disk or the other end is stuck"), "{longest}");
+    assert!(longest.contains("code 1") && longest.contains("code 0"), "{longest}");
+}
+
+#[test]
+fn a_copy_goes_on_after_its_disk_could_not_be_written() {
+    let bad = "mount -t configfs none /sys/kernel/config; cd /sys/kernel/config/nullb/disk_b0; \
+               echo +32768-65536 >badblocks; sleep 100; echo -32768-65536 >badblocks";
+    let text = while_a_disk_fails(bad, "sleep 150; copy");
+    assert!(text.contains("not copied: f: cannot be written at the destination: i/o error"), "{text}");
+    assert!(text.contains("code 1") && text.contains("code 0"), "{text}");
+    // What was written before the error is not sent again.
+    assert!(text.contains(" of it already there, or holes)"), "{text}");
 }

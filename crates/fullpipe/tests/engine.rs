@@ -135,7 +135,8 @@ fn after_a_stop(flags: &str) -> (Duration, (i32, String)) {
 
 #[test]
 fn a_stall_ends_the_run_after_the_time_that_the_client_allows() {
-    for flags in ["", "--reverse"] {
+    // UDT itself would wait for 30 s.
+    for flags in ["", "--reverse", "--transport udt", "--transport udt --reverse"] {
         let (took, (code, text)) = after_a_stop(flags);
         assert_eq!(code, 1, "{text}");
         assert!(text.contains("no data moved for 2 s") && took < Duration::from_secs(6), "{took:?}: {text}");

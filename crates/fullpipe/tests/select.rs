@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
 
+use std::io::Write;
 use std::process::{Command, Output};
 
 fn select(words: &[&str]) -> Output {
@@ -43,4 +44,101 @@ fn an_uncertain_choice_names_commands_that_measure_it() {
     assert!(matches!(path.parse(), Ok(fullpipe_path::Path::Lab(_))), "{path}");
     assert!(flags.ends_with("--duration 10s --seed $seed --out runs"), "{flags}");
     assert!(text.contains("\n  fullpipe analyze runs\n"), "{text}");
+}
+
+/// A profile of a lossy path, with these mean rates, bit/s, of UDT, at a given rate perhaps, and of CUBIC at 183 ms.
+fn lossy_profile(udt: f64, pacing: Option<&str>, cubic: f64) -> tempfile::NamedTempFile {
+    let entry = |cc: &str, streams: u16, bps: f64| {
+        let pacing = pacing.filter(|_| cc == "udt");
+        let transport = serde_json::json!({"cc": cc, "streams": streams, "buffer": "1GB", "pacing": pacing});
+        serde_json::json!({"path": 0, "workload": 0, "transport": transport,
+               "rtt_ms": [91.6, 183.0], "n": [3, 3], "mean_bps": [bps, bps], "sd_bps": [1e6, 1e6]})
+    };
+    let profile = serde_json::json!({"kind": "profile", "version": 2, "confidence": 0.95,
+        "paths": [{"rate_bps": 1e9, "queue_bdp": 1.0, "mtu": 9000, "loss": 1e-3}], "workloads": [{"duration": "10s"}],
+        "entries": [entry("udt", 1, udt), entry("cubic", 8, cubic)]});
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(profile.to_string().as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn udt_is_named_where_it_is_better_with_the_reason() {
+    let chosen = |udt: f64, pacing: Option<&str>, cubic: f64| {
+        let file = lossy_profile(udt, pacing, cubic);
+        let profile = ["--profile", file.path().to_str().unwrap()];
+        text(&[&["lab:rtt=183ms,rate=1gbit,loss=1e-3", "--explain"][..], &profile].concat())
+    };
+    let better = chosen(600e6, None, 200e6);
+    for line in [
+        "transport   udt × 1, buffer 1GB",
+        "use         --transport udt --streams 1 --buffer 1GB",
+        "note        UDT needs UDP to the far host; the best over TCP is cubic × 8, buffer 1GB (200.0 Mb/s)",
+        "  udt × 1, buffer 1GB disturbs others least: TCP before UDT, then fewest streams, then smallest buffer, then CUBIC",
+        "  the best over UDT, udt × 1, buffer 1GB (600.0 Mb/s), has 3.00 times the rate of the best over TCP, cubic × 8, \
+         buffer 1GB (200.0 Mb/s)",
+    ] {
+        assert!(better.lines().any(|printed| printed == line), "{line}: {better}");
+    }
+    let worse = chosen(100e6, None, 200e6);
+    assert!(worse.starts_with("transport   cubic × 8") && worse.contains("0.50 times the rate"), "{worse}");
+    assert!(!worse.contains("needs UDP"), "{worse}");
+    let fixed = chosen(900e6, Some("950mbit"), 200e6);
+    assert!(fixed.starts_with("transport   udt × 1, buffer 1GB, paced at 950mbit\n"), "{fixed}");
+    assert!(fixed.contains("note        UDT keeps to 950mbit whatever is lost"), "{fixed}");
+    assert!(fixed.contains("--transport udt --streams 1 --buffer 1GB --pacing 950mbit\n"), "{fixed}");
+}
+
+/// A record of a measurement of storage.
+fn record(operation: &str, threads: u16, gbps: f64, bottleneck: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let lines = [
+        serde_json::json!({"kind": "storage", "version": 1, "id": "x", "program": "0", "kernel": "6.1",
+            "storage": {"folder": "/data", "operation": operation, "threads": threads, "block_bytes": 8 << 20,
+                        "direct": true, "size_bytes": 1_000_000_000},
+            "file_system": {"type": "xfs", "total_bytes": 1, "free_bytes": 1, "device": null},
+            "real": {"host": "dtn1"}}),
+        serde_json::json!({"kind": "result", "rate_bps": gbps * 1e9, "bytes": 1, "seconds": 1.0, "fsync_s": 0.0,
+            "call_bytes": 1, "calls": 1, "cpu_user_s": 0.0, "cpu_system_s": 0.0, "cpu_busiest": 0.1,
+            "latency": {"mean_s": 0.1, "p50_s": 0.1, "p90_s": 0.1, "p99_s": 0.1, "p999_s": 0.1, "max_s": 0.1},
+            "bottleneck": bottleneck}),
+    ];
+    std::fs::write(file.path(), lines.map(|line| format!("{line}\n")).concat()).unwrap();
+    file
+}
+
+#[test]
+fn storage_at_both_ends_joins_the_choice() {
+    let (fast, slow) = (record("read", 16, 40.0, "requests"), record("write", 2, 1.5, "device"));
+    let (fast, slow) = (fast.path().to_str().unwrap(), slow.path().to_str().unwrap());
+    let joint = [&PATH[..], &["--from-storage", fast, "--to-storage", slow]].concat();
+    let printed = text(&joint);
+    for line in [
+        "source      40.00 Gb/s: read, 16 threads, blocks of 8MiB, direct I/O (dtn1:/data, n=1)\n",
+        "destination 1.500 Gb/s: write, 2 threads, blocks of 8MiB, direct I/O (dtn1:/data, n=1)\n",
+        "copy        1.500 Gb/s, limited by the destination (source 40.00 Gb/s, network ",
+        "helps       perhaps more threads, as no more were measured: fullpipe measure disk:/data --write --threads 2-8\n",
+        " --streams 16 --",
+        " --block 8MiB --direct on\n",
+    ] {
+        assert!(printed.contains(line), "{line}\n{printed}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&text(&[&joint[..], &["--json"]].concat())).unwrap();
+    let joint = &json["joint"];
+    assert_eq!((&joint["limit"], &joint["remedy"]), (&"destination".into(), &"more_threads".into()));
+    assert_eq!((&joint["rate_bps"], &joint["destination"]["threads"]), (&1.5e9.into(), &2.into()));
+    let network = text(&[&PATH[..], &["--from-storage", fast]].concat());
+    assert!(network.contains("limited by the network (source 40.00 Gb/s possible)\n"), "{network}");
+    let without: serde_json::Value = serde_json::from_str(&text(&[&PATH[..], &["--json"]].concat())).unwrap();
+    assert!(without.get("joint").is_none(), "{without}");
+}
+
+#[test]
+fn storage_that_was_not_measured_is_an_error() {
+    let read = record("read", 1, 1.0, "device");
+    let done = select(&[&PATH[..], &["--to-storage", read.path().to_str().unwrap()]].concat());
+    let error = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.code() == Some(2) && error.contains("it has no writes; 'fullpipe measure"), "{error}");
+    let done = select(&[&PATH[..], &["--from-storage", "/nowhere"]].concat());
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
 }

@@ -133,7 +133,7 @@ class CopyResult:
     unfinished_others: int
     """Journals of other commands in the destination folder."""
     bottleneck: str | None
-    """What limited the copy in most of its seconds; None for a copy of less than about one."""
+    """What limited the copy as a whole; None if it took less than about a second."""
     error: str | None
     """What was wrong, as the program says it; None if all was copied."""
     exit_code: int
@@ -245,8 +245,9 @@ class _Output:
         fields = object_of(line)
         kind = fields.get("kind")
         if kind == "progress":
+            progress = typed(Progress, fields)
             if self.progress is not None:
-                self.progress(typed(Progress, fields))
+                self.progress(progress)
         elif kind == "note":
             self.notes.append(str(fields.get("note")))
         elif kind in ("done", "dry_run", "failed"):

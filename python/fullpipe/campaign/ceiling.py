@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 
 from fullpipe.buffers import AUTO_MEMORY_BYTES, MEMORY_SHARE, granted_window
-from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec
-from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
+from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec, header_bytes
+from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW
 
-FASTER_START = frozenset({"hybla"})
-"""Congestion controls that on long paths grow faster than slow start."""
+FASTER_START = frozenset({"hybla", UDT})
+"""Congestion controls that on long paths grow faster than slow start; UDT has none with a given rate."""
 
 AUTOTUNED_BYTES = {"wmem": AUTO_MEMORY_BYTES, "rmem": 6_291_456}
 """The most of an autotuned buffer to send and to receive, as kernels come."""
@@ -23,7 +23,9 @@ STOCK_MAX_BYTES = 212_992
 
 
 def window(run: RunSpec) -> float:
-    """The bytes that the buffers of all streams allow in flight; infinite if the kernel sizes the buffers."""
+    """The bytes that the buffers of all streams allow in flight; infinite if no size is given."""
+    if run.cc == UDT:
+        return math.inf if run.buffer is None else run.streams * float(run.buffer)
     return math.inf if run.buffer is None else run.streams * float(granted_window(run.buffer))
 
 
@@ -41,7 +43,7 @@ def _start(run: RunSpec, path: LabPath) -> float:
     """The bytes in the initial windows of all streams."""
     given = re.search(r"\+initcwnd:(\d+)", path.host_b if run.reverse else path.host_a)
     initial = int(given[1]) if given else INITIAL_WINDOW
-    return initial * (path.mtu - TCP_HEADERS) * run.streams
+    return initial * (path.mtu - header_bytes(run.cc)) * run.streams
 
 
 def _ramp(run: RunSpec, start: float, most: float) -> tuple[int, float]:
@@ -73,7 +75,7 @@ def ceiling_bps(run: RunSpec) -> float | None:
     path = run.path
     if not isinstance(path, LabPath):
         return None
-    payload = (path.mtu - TCP_HEADERS) / (path.mtu + ETHERNET_HEADER)
+    payload = (path.mtu - header_bytes(run.cc)) / (path.mtu + ETHERNET_HEADER)
     rate = min(path.rate * payload, run.pacing or math.inf)
     rtt_s = path.rtt * 1e-9
     if rtt_s == 0:

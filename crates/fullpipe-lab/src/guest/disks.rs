@@ -20,6 +20,12 @@ use crate::job::{DISK, Job};
 /// Where the kernel is told of devices.
 const CONFIGFS: &str = "/sys/kernel/config";
 
+/// Bytes of a sector in the kernel's interfaces.
+const SECTOR: u64 = 512;
+/// Largest request of a device, bytes. A request has up to 128 parts (`BLK_MAX_SEGMENTS`), which in the worst case are pages of
+/// 4 KiB. So a larger limit would make the size of requests depend on where a program's memory lies.
+const MAX_REQUEST_BYTES: u64 = 512 << 10;
+
 /// What a device is to be.
 struct Device {
     name: String,
@@ -48,6 +54,7 @@ impl Device {
         set("irqmode", 2)?;
         set("completion_nsec", self.latency_ns.max(1))?;
         set("hw_queue_depth", self.depth.into())?;
+        set("max_sectors", MAX_REQUEST_BYTES / SECTOR)?;
         set("mbps", self.mib_per_s)?;
         set("power", 1)?;
         // Older kernels number the nodes.
@@ -80,7 +87,6 @@ fn tool(program: &str, package: &str, arguments: &[&str]) -> Fallible<String> {
 
 /// Stripes devices of `bytes` each, a multiple of the stripe. Returns the node of the whole.
 fn striped(name: &str, nodes: &[PathBuf], bytes: u64, stripe: u64) -> Fallible<PathBuf> {
-    const SECTOR: u64 = 512;
     let count = nodes.len();
     let parts: String = nodes.iter().map(|node| format!(" {} 0", node.display())).collect();
     let table = format!("0 {} striped {count} {}{parts}", bytes / SECTOR * count as u64, stripe / SECTOR);

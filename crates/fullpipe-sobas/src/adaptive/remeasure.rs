@@ -4,12 +4,7 @@
 //! beside it. They are short, since a queue of 64 KB must hold them where nothing is free. Only if they pass do trains back to
 //! back measure the capacity as at the start.
 
-use super::capacity::Capacity;
-use super::mode::Mode;
 use super::params::{RATE, SIGHT};
-use super::raise;
-use super::state::Adaptive;
-use crate::event::Why;
 use crate::network_model::NetworkModel;
 use crate::trains::{Dispersion, MIN_ASKING_PPS, MIN_PACED_PACKETS, TRAIN_COUNT};
 
@@ -97,7 +92,7 @@ impl Remeasure {
 
     /// Goes on with a transfer that has all of the known capacity, bit/s. Returns another one, and whether it is sure, if trains
     /// have found it.
-    fn step(&mut self, now: u64, model: &mut NetworkModel, known: f64) -> Option<(f64, bool)> {
+    pub fn step(&mut self, now: u64, model: &mut NetworkModel, known: f64) -> Option<(f64, bool)> {
         let t = model.probes.base_ns();
         let trains_ns = TRAIN_COUNT as u64 * apart_ns(model, known);
         let answers_ns = 3 * t + 2 * SIGHT.standing_ns;
@@ -140,28 +135,4 @@ impl Remeasure {
 fn apart_ns(model: &NetworkModel, known: f64) -> u64 {
     let free = (1.0 - RATE.of_capacity) * known.max(1.0);
     (PARAMS.apart * MIN_PACED_PACKETS * model.packet_bits() / free * 1e9) as u64
-}
-
-impl Adaptive {
-    /// Finds out whether the path has become faster, while the transfer has all that it was known to carry.
-    pub(super) fn remeasure(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
-        let (rate, known) = (self.rate?, self.capacity.bps?);
-        let received = model.recent_bps(now)?;
-        let has_all = received >= RATE.sender_limited * rate && rate >= RATE.filled * self.capacity.cap();
-        // They ask what is free for a reason of their own.
-        let others_ask = self.random_loss.asking_bps().or_else(|| self.slow_start.asking_bps()).is_some();
-        let may = model.config.trains && model.config.pacing && !others_ask && !raise::is_fast(known, model);
-        if !may || !has_all {
-            self.remeasure.pause();
-            return None;
-        }
-        let (capacity, sure) = self.remeasure.step(now, model, known)?;
-        self.capacity = Capacity::measured(capacity, sure);
-        self.rate = Some(RATE.of_capacity * capacity);
-        self.ceiling = Default::default();
-        self.queue.set_target(model, capacity);
-        // A path that loses segments by itself still does.
-        let mode = if matches!(self.mode, Mode::Lossy) { Mode::Lossy } else { Mode::Start };
-        self.enter(mode, Why::Trains)
-    }
 }

@@ -5,7 +5,7 @@ use super::capacity::Capacity;
 use super::measure::{queued_bps, round_ns};
 use super::mode::{Estimate, Mode, Unlimited};
 use super::params::{RATE, SIGHT};
-use super::raise::MAX_PPS;
+use super::raise::{self, MAX_PPS};
 use super::slow_start::{Decision, Situation};
 use super::state::Adaptive;
 use crate::event::Why;
@@ -133,6 +133,28 @@ impl Adaptive {
         self.capacity = Capacity::measured(raised, true);
         self.rate = Some(self.capacity.cap());
         Some(Why::Room)
+    }
+
+    /// Finds out whether the path has become faster, while the transfer has all that it was known to carry.
+    pub(super) fn remeasure(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
+        let (rate, known) = (self.rate?, self.capacity.bps?);
+        let received = model.recent_bps(now)?;
+        let has_all = received >= RATE.sender_limited * rate && rate >= RATE.filled * self.capacity.cap();
+        // They ask what is free for a reason of their own.
+        let others_ask = self.random_loss.asking_bps().or_else(|| self.slow_start.asking_bps()).is_some();
+        let may = model.config.trains && model.config.pacing && !others_ask && !raise::is_fast(known, model);
+        if !may || !has_all {
+            self.remeasure.pause();
+            return None;
+        }
+        let (capacity, sure) = self.remeasure.step(now, model, known)?;
+        self.capacity = Capacity::measured(capacity, sure);
+        self.rate = Some(RATE.of_capacity * capacity);
+        self.ceiling = Default::default();
+        self.queue.set_target(model, capacity);
+        // A path that loses segments by itself still does.
+        let mode = if matches!(self.mode, Mode::Lossy) { Mode::Lossy } else { Mode::Start };
+        self.enter(mode, Why::Trains)
     }
 
     /// Restarts slow start where losses have left TCP below the rate.

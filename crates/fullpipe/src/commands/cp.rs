@@ -1,6 +1,7 @@
 //! `fullpipe cp`: copies files to, from or between other hosts, and goes on after a lost connection.
 
 mod args;
+mod bottleneck;
 mod endpoint;
 mod explain;
 mod filters;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::Classified;
+use fullpipe_path::{Classified, ExitClass};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, third_party};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
@@ -40,7 +41,7 @@ use endpoint::Place;
 pub use foreign_flags::wrong as wrong_flag;
 use progress::Watch;
 pub use report::print_failed;
-use transport::Chosen;
+use transport::{Chosen, TransportArgs};
 
 /// Attempts in a row that move nothing before the copy gives up.
 const MAX_IDLE_ATTEMPTS: u32 = 5;
@@ -88,10 +89,11 @@ fn copy(args: Args) -> Result {
         Some(order) => order,
         None => endpoint::order(&args, &from, &to)?,
     };
-    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint, &way);
+    let mut how = args.how.clone();
+    let (choice, note) = via::Choice::new(args.via, &mut how, &mut endpoint, &way);
     let list = args.filters.list()?;
     if args.dry_run {
-        return explain::dry_run(&args, &mut endpoint, (choice, note), (&way, list.as_ref()), options);
+        return explain::dry_run((&args, &how), &mut endpoint, (choice, note), (&way, list.as_ref()), options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
@@ -102,8 +104,8 @@ fn copy(args: Args) -> Result {
         output::log(format_args!("fullpipe {}: {}", env!("CARGO_PKG_VERSION"), command_line(std::env::args_os())));
     }
     let began = Instant::now();
-    let copy =
-        Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, list, options, chosen: RefCell::default() };
+    let (endpoint, how) = (RefCell::new(endpoint), RefCell::new(how));
+    let copy = Copy { args: &args, how, endpoint, way: &way, list, options, chosen: RefCell::default() };
     let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);
@@ -114,12 +116,13 @@ fn copy(args: Args) -> Result {
     watch.finish();
     let finished = finished?;
     if let Some(((chosen, between), losses)) = copy.chosen.take().zip(finished.losses)
-        && let Some(advice) = loss_advice::advice(&args.how, &chosen, &between, &losses)
+        && let Some(advice) = loss_advice::advice(&copy.how.borrow(), &chosen, &between, &losses)
     {
         watch.say(&advice);
     }
     let recorded = copy.record(&watch, &finished, took);
-    report::report(&args, &finished, (watch.earlier(), watch.spared(), watch.bottleneck()), took, recorded)
+    let moved = report::Moved { earlier: watch.earlier(), spared: watch.spared(), spent: watch.spent(), took };
+    report::report(&args, &finished, &moved, recorded)
 }
 
 /// The command line as it was typed. The command of `--ssh` is left out, since a password may stand in it.
@@ -171,6 +174,8 @@ fn options(args: &Args) -> Result<Options> {
 /// A copy to or from a real host.
 struct Copy<'a> {
     args: &'a Args,
+    /// The flags that say how to send, and whether UDP gets through.
+    how: RefCell<TransportArgs>,
     /// The far end, and how it is reached.
     endpoint: RefCell<Endpoint>,
     way: &'a Way,
@@ -186,16 +191,25 @@ impl Copy<'_> {
     fn attempts(&self, watch: &Watch, mut choice: via::Choice, interrupted: &AtomicBool) -> Result<Finished> {
         let is_interrupted = || interrupted.load(Ordering::SeqCst);
         let mut idle = 0;
+        // The end of the last attempt that moved something, if it stalled. It explains why later attempts get nowhere.
+        let mut stalled = None;
         loop {
             watch.connecting();
             let before = watch.moved();
             let error = match self.attempt(watch, interrupted) {
                 Ok(finished) => {
-                    choice.remember(&self.endpoint.borrow());
+                    choice.remember(&self.endpoint.borrow(), &finished.transport);
                     return Ok(finished);
                 }
                 Err(error) => error,
             };
+            if !is_interrupted()
+                && !self.way.happens_once()
+                && let Some(note) = choice.leave_udp(&error, &mut self.how.borrow_mut())
+            {
+                watch.say(&note);
+                continue;
+            }
             // Where TCP got through before, the network or the host is down.
             if watch.moved() == 0
                 && !is_interrupted()
@@ -209,8 +223,12 @@ impl Copy<'_> {
             // too, and the lost connection that follows is no reason to try again.
             let worth_trying = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
             let worth_trying = worth_trying && !self.way.happens_once();
-            if !is_interrupted() && (!error.may_retry() || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
-                return Err(self.failed(error));
+            // The far end of an earlier attempt may still hold the lock: it ends once its disk has written.
+            let may_retry = error.may_retry() || watch.moved() > 0 && error.is_locked();
+            if !is_interrupted() && (!may_retry || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
+                // A far end that could say that it is stuck has a network.
+                let explains = error.is_locked() || matches!(stalled, Some(TransferError::Remote { .. }));
+                return Err(self.failed(if may_retry && explains { stalled.unwrap_or(error) } else { error }));
             }
             if !is_interrupted() {
                 watch.say(&format!("{error}; connecting again"));
@@ -229,6 +247,9 @@ impl Copy<'_> {
             // Its threads may have read or written something more meanwhile.
             if self.way.happens_once() {
                 return Err(self.failed(error));
+            }
+            if watch.moved() > before {
+                stalled = Some(error).filter(|error| error.class() == ExitClass::Failed);
             }
         }
     }
@@ -250,8 +271,9 @@ impl Copy<'_> {
     fn attempt(&self, watch: &Watch, interrupted: &AtomicBool) -> std::result::Result<Finished, TransferError> {
         let args = self.args;
         let choose = |between: &Between| {
-            let chosen = args.how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
-            let spare = args.how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
+            let how = self.how.borrow();
+            let chosen = how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
+            let spare = how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
             let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing, spare };
             self.chosen.replace(Some((chosen, between.clone())));
             Ok(sending)

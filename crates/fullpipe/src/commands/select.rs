@@ -1,12 +1,13 @@
 //! `fullpipe select`: chooses a transport for a path from a profile.
 
+mod storage;
 mod this_host;
 
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Transport, Workload};
-use fullpipe_profile::{Choice, Needed, Profile, Query, Selection, select};
+use fullpipe_path::{ExitClass, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
+use fullpipe_profile::{Choice, Joint, Needed, Profile, Query, Selection, select};
 use serde::Serialize;
 use this_host::ThisHost;
 
@@ -23,7 +24,8 @@ const EXAMPLES: &str = "\
 Examples:
   fullpipe select --rtt 91.6ms --rate 10gbit --explain
   fullpipe select host                             measures the RTT to a host that runs 'fullpipe serve'
-  fullpipe select lab:rtt=91.6ms,rate=10gbit --profile profile.json --certain 95%";
+  fullpipe select lab:rtt=91.6ms,rate=10gbit --profile profile.json --certain 95%
+  fullpipe select host --from-storage here/storage-profile.json --to-storage there/storage-profile.json";
 
 /// The arguments of `fullpipe select`.
 #[derive(clap::Args)]
@@ -62,6 +64,13 @@ pub struct Args {
     /// Count rates within this fraction of the best as equally good
     #[arg(long, value_name = "FRACTION", default_value = "1%")]
     within: Probability,
+    /// Join the network with the storage that is read, as measured by 'fullpipe measure disk:FOLDER --read': a
+    /// storage-profile.json of 'fullpipe analyze', or one record
+    #[arg(long, value_name = "FILE")]
+    from_storage: Option<PathBuf>,
+    /// Join the network with the storage that is written, as measured by 'fullpipe measure disk:FOLDER --write'
+    #[arg(long, value_name = "FILE")]
+    to_storage: Option<PathBuf>,
     /// Explain the choice: the ranking, what the data cannot tell apart, where estimates come from
     #[arg(long)]
     explain: bool,
@@ -76,8 +85,12 @@ pub fn run(args: Args) -> Result {
     let (text, name) = text_of(args.profile.as_deref())?;
     let profile = Profile::parse(&text, name)?;
     let selection = select(&profile, &query)?;
+    let size_bps = for_size(&selection, &query).map(|size| size.rate_bps);
+    let (from, to) = (args.from_storage.as_deref(), args.to_storage.as_deref());
+    let joint = storage::join_with(&selection, size_bps, from, to)?;
     if args.json {
-        let text = serde_json::to_string(&WithSize { selection: &selection, for_size: for_size(&selection, &query) });
+        let for_size = for_size(&selection, &query);
+        let text = serde_json::to_string(&Printed { selection: &selection, for_size, joint: joint.as_ref() });
         let text = text.map_err(|e| Failure::new(ExitClass::Record, e))?;
         outln!("{text}");
     }
@@ -85,7 +98,7 @@ pub fn run(args: Args) -> Result {
         return Err(Failure::new(ExitClass::Failed, uncertain(&selection, &args)));
     }
     if !args.json {
-        print(&selection, &query, args.profile.is_none());
+        print(&selection, &query, joint.as_ref(), args.profile.is_none());
         let is_emulated = matches!(args.path.as_deref().map(str::parse), Some(Ok(Path::Lab(_))));
         if !is_emulated {
             ThisHost::read().lacks(&selection).iter().for_each(|lack| outln!("note        {lack}"));
@@ -99,10 +112,12 @@ pub fn run(args: Args) -> Result {
 
 /// A selection as JSON.
 #[derive(Serialize)]
-struct WithSize<'a> {
+struct Printed<'a> {
     #[serde(flatten)]
     selection: &'a Selection,
     for_size: Option<ForSize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    joint: Option<&'a Joint>,
 }
 
 /// What to expect of a transfer of the size that was asked for.
@@ -166,7 +181,7 @@ fn ask_path(path: &Path) -> Result<Query> {
     })
 }
 
-fn print(selection: &Selection, query: &Query, shipped: bool) {
+fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: bool) {
     let choice = &selection.choice;
     outln!("transport   {}", choice.transport);
     outln!("expected    {} over {}, start-up included", expected(choice, selection.level), selection.workload);
@@ -198,6 +213,16 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
     for note in &selection.notes {
         outln!("note        {note}");
     }
+    if choice.transport.protocol() == Protocol::Udt {
+        let tcp = selection.best_over(Protocol::Tcp);
+        let instead = tcp.map_or_else(String::new, |tcp| {
+            format!("; the best over TCP is {} ({})", tcp.transport, format::rate(tcp.expected.mean_bps))
+        });
+        outln!("note        UDT needs UDP to the far host{instead}");
+        if let Some(rate) = choice.transport.pacing {
+            outln!("note        UDT keeps to {rate} whatever is lost: only for paths that nobody else uses");
+        }
+    }
     let others: Vec<String> = selection
         .ranking
         .iter()
@@ -209,9 +234,14 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
         outln!("or          {}{more}: the data cannot tell them apart", others[..others.len().min(3)].join("; "));
     }
+    if let Some(joint) = joint {
+        storage::print(joint);
+    }
     let t = &choice.transport;
     let pacing = t.pacing.map(|p| format!(" --pacing {p}")).unwrap_or_default();
-    outln!("use         {} --streams {} --buffer {}{pacing}", t.flag(), t.streams, t.buffer);
+    let streams = joint.map_or(t.streams, |joint| joint.streams);
+    let blocks = joint.map(storage::flags).unwrap_or_default();
+    outln!("use         {} --streams {streams} --buffer {}{pacing}{blocks}", t.flag(), t.buffer);
 }
 
 fn explain(selection: &Selection) {
@@ -224,7 +254,12 @@ fn explain(selection: &Selection) {
         format::percent(selection.level),
         format::percent(selection.within)
     );
-    outln!("  {} disturbs others least: fewest streams, then smallest buffer, then CUBIC", selection.choice.transport);
+    let has_udt = selection.best_over(Protocol::Udt).is_some();
+    let order = if has_udt { "TCP before UDT, then fewest" } else { "fewest" };
+    outln!("  {} disturbs others least: {order} streams, then smallest buffer, then CUBIC", selection.choice.transport);
+    if let Some(line) = protocols(selection) {
+        outln!("  {line}");
+    }
     outln!("\nranking (= marks those that the data cannot tell from the highest)");
     for choice in selection.ranking.iter().take(SHOWN) {
         let from: Vec<String> = choice.expected.from_rtt_ms.iter().map(|r| format!("{} ms", format::ms(*r))).collect();
@@ -240,6 +275,20 @@ fn explain(selection: &Selection) {
     if more > 0 {
         outln!("  and {more} more; all with --json");
     }
+}
+
+/// Compares the best transport over UDT with the best one over TCP, if the profile has both.
+fn protocols(selection: &Selection) -> Option<String> {
+    let (udt, tcp) = (selection.best_over(Protocol::Udt)?, selection.best_over(Protocol::Tcp)?);
+    let (udt_bps, tcp_bps) = (udt.expected.mean_bps, tcp.expected.mean_bps);
+    Some(format!(
+        "the best over UDT, {} ({}), has {:.2} times the rate of the best over TCP, {} ({})",
+        udt.transport,
+        format::rate(udt_bps),
+        udt_bps / tcp_bps.max(1.0),
+        tcp.transport,
+        format::rate(tcp_bps)
+    ))
 }
 
 /// Why there is no sure choice, which runs would make it one, and the commands that make them.

@@ -23,6 +23,8 @@ fn words_that_make_no_copy() {
         ("one:a two:b three:c/", "the sources are on different hosts"),
         ("one:a two:b --record r", "--record needs an end of the copy on this host"),
         ("one:a two:b --transport udt", "--transport udt needs an end of the copy on this host"),
+        ("one:a two:b --remove-source-files", "--remove-source-files needs an end of the copy on this host"),
+        ("one:a two:b --files-from list", "--files-from needs an end of the copy on this host"),
         ("one:a two:b c", "the sources are on different hosts"),
         ("one:a b c", "copy from one host at a time"),
         ("a :b", "the name of a host is missing before the colon"),

@@ -1,6 +1,7 @@
 //! Copies whose data go over UDT.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::firewall::behind;
-use crate::host::{Cp, Host, Running};
+use crate::host::{Cp, Done, Host, Running};
 use crate::large::{LARGE, MIB, SLOW, both_ways, some_blocks};
 use crate::tree::{bytes, leftovers, only, same, write};
 
@@ -132,6 +133,91 @@ fn udp_that_a_firewall_drops() {
     });
 }
 
+/// `fullpipe cp` as the profile says: UDT is faster at 2 ms. What the far end says is late by as much.
+fn by_profile(host: &Host, words: &str, to: &str) -> Cp {
+    let entry = |cc: &str, bps: f64| {
+        let transport = serde_json::json!({"cc": cc, "streams": 1, "buffer": "16MB"});
+        serde_json::json!({"path": 0, "workload": 0, "transport": transport, "rtt_ms": [2.0], "n": [1], "mean_bps": [bps],
+                           "sd_bps": [null]})
+    };
+    let profile = serde_json::json!({"kind": "profile", "version": 2, "confidence": 0.95, "workloads": [{"duration": "10s"}],
+        "paths": [{"rate_bps": 1e9, "queue_bdp": 1.0}], "entries": [entry("udt", 6e8), entry("cubic", 2e8)]});
+    write(host.file("profile.json"), profile.to_string());
+    let late = "use Time::HiRes qw(sleep); while (sysread(STDIN, $b, 65536)) { sleep 0.002; syswrite(STDOUT, $b) }";
+    let program = host.file("late");
+    write(&program, format!("#!/bin/bash\n{} \"$@\" | perl -e '{late}'\n", crate::host::FULLPIPE));
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut cp = host.cp();
+    cp.far_program(&program).words("--json --profile").arg(host.file("profile.json"));
+    cp.words(words).arg(host.file("a")).arg(host.far(to));
+    cp
+}
+
+/// How data were sent, and what was noted on the way.
+fn sent_and_noted(done: &Done) -> (String, Vec<String>) {
+    let lines = done.json();
+    let cc = lines.last().unwrap()["transport"]["cc"].as_str().unwrap().to_owned();
+    let notes = lines.iter().filter(|line| line["kind"] == "note");
+    (cc, notes.map(|line| line["note"].as_str().unwrap().to_owned()).collect())
+}
+
+#[test]
+fn udt_is_used_where_the_profile_says_so_and_udp_gets_through() {
+    behind("table inet test { chain in { type filter hook input priority 0; }; }", || {
+        let nft = |words: &str| {
+            assert!(Command::new("nft").args(words.split_whitespace()).status().unwrap().success(), "nft {words}");
+        };
+        let host = &Host::start();
+        write(host.file("a"), bytes(3 * MIB, 1));
+        let copy = |words: &str, to: &str| {
+            let done = by_profile(host, &format!("--data-ports {PORTS} {words}"), to).ok();
+            same(&host.file("a"), &host.file(to));
+            sent_and_noted(&done)
+        };
+        let memory = host.home().join(".local/state/fullpipe/closed-ports.json");
+        assert_eq!(copy("", "1"), ("udt".to_owned(), vec![]));
+        assert!(!memory.exists());
+        for (words, to) in [("--transport tcp", "tcp"), ("-n 2", "two")] {
+            assert_ne!(copy(words, to).0, "udt", "{words}");
+        }
+        nft(&format!("add rule inet test in udp dport {PORTS} drop"));
+        let began = Instant::now();
+        let (cc, notes) = copy("", "2");
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert_ne!(cc, "udt");
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.starts_with("no answer over UDP from 127.0.0.1:210"), "{note}");
+        assert!(note.ends_with(" within 3 s; copying over TCP"), "{note}");
+        // It is remembered, also if UDP gets through again, until a copy over UDT has worked.
+        assert!(fs::read_to_string(&memory).unwrap().contains("\"udp far 21000-21015 "));
+        nft("flush chain inet test in");
+        let done = by_profile(host, &format!("--data-ports {PORTS}"), "3").ok();
+        let (cc, notes) = sent_and_noted(&done);
+        assert!(cc != "udt" && notes.is_empty(), "{cc} {notes:?}");
+        assert!(done.out.contains("no answer came over UDP before; --transport udt tries it"), "{}", done.out);
+        host.copy(true, &format!("--transport udt --data-ports {PORTS}"), "a", "4").ok();
+        assert_eq!(copy("", "5").0, "udt");
+    });
+}
+
+/// A hop that drops packets of more than 1,500 bytes and tells nobody, though both hosts' interfaces carry more.
+#[test]
+fn packets_that_a_hop_is_too_small_for() {
+    let drop = "chain in { type filter hook input priority 0; meta l4proto udp meta length > 1500 drop; };";
+    behind(&format!("table inet test {{ {drop} }}"), || {
+        // Otherwise the loopback would carry many packets as one.
+        let mut ip = Command::new("ip");
+        assert!(ip.args("link set lo gso_max_segs 1".split_whitespace()).status().unwrap().success());
+        let host = &Host::start();
+        write(host.file("a"), bytes(3 * MIB, 1));
+        both_ways(|push| {
+            let to = if push { "there" } else { "back" };
+            host.copy(push, "--transport udt --stall 5s", "a", to).ok();
+            same(&host.file("a"), &host.file(to));
+        });
+    });
+}
+
 #[test]
 fn udp_that_stops_during_a_copy() {
     behind("table inet test { chain in { type filter hook input priority 0; }; }", || {
@@ -155,7 +241,7 @@ fn what_cannot_be_is_one_line() {
     let host = Host::start();
     write(host.file("a"), "1");
     for (words, says) in [
-        ("--transport sctp", "'sctp' is no transport; choose tcp or udt"),
+        ("--transport sctp", "'sctp' is no transport; choose auto, tcp or udt"),
         ("--cc udt", "give --transport udt instead of --cc udt"),
         ("--transport udt --cc cubic", "--transport udt brings its own"),
         ("--transport udt --buffer sobas", "--buffer sobas is for TCP"),

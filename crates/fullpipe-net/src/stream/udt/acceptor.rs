@@ -121,7 +121,11 @@ impl<const N: usize> UdtAcceptor<N> {
             match self.listener.handle_datagram(sys::now_ns(), from, &buffer[..bytes]) {
                 Request::Ignored => {}
                 // An answer that cannot be sent is lost; the request comes again.
-                Request::Answer(answer) => drop(self.datagrams.send_to(&answer, from, to)),
+                Request::Answer(answer) => {
+                    let mut padded = answer.to_vec();
+                    padded.resize(bytes.max(answer.len()), 0);
+                    drop(self.datagrams.send_to(&padded, from, to));
+                }
                 Request::Accepted(connection, answer) => {
                     if self.take_in(*connection, from, to) {
                         drop(self.datagrams.send_to(&answer, from, to));

@@ -11,6 +11,9 @@ use super::datagrams::{packet_bytes, uncounted_bytes};
 /// Time without a datagram after which the other end counts as gone (draft-gg-udt-03, section 5.3).
 pub(super) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Packets that are tried where larger ones do not get through, bytes: Ethernet's, and the least that IPv6 allows (RFC 8200).
+const SMALLER_PACKETS_BYTES: [u32; 2] = [1500, 1280];
+
 /// What an end of a stream to a host is opened with. Its packets are as large as the way there needs, as far as the kernel knows.
 pub(super) fn config(transport: &Transport, to: SocketAddr) -> Config {
     let mss = packet_bytes(to);
@@ -20,6 +23,7 @@ pub(super) fn config(transport: &Transport, to: SocketAddr) -> Config {
     let control = rate(transport).map_or(RateControl::Native, |rate| RateControl::Fixed(counted(rate)));
     Config {
         mss,
+        smaller_mss: SMALLER_PACKETS_BYTES.map(|bytes| (bytes - uncounted_bytes(to)) as u16).to_vec(),
         send_buffer_bytes: buffer,
         receive_buffer_bytes: buffer,
         control,

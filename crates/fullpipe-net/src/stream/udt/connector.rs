@@ -72,12 +72,17 @@ fn call(datagrams: &Datagrams, to: SocketAddr, config: Config) -> io::Result<Con
     let mut buffer = vec![0; RECEIVE_BYTES];
     loop {
         if let Some(request) = caller.poll_transmit(sys::now_ns()) {
-            datagrams.send(&request, request.len())?;
+            let mut padded = request.to_vec();
+            padded.resize(caller.request_bytes(), 0);
+            if unless_too_long(datagrams.send(&padded, padded.len()), &mut caller)?.is_none() {
+                continue;
+            }
         }
         let wait = caller.next_timeout().saturating_sub(sys::now_ns());
         sys::wait_readable([datagrams.as_fd()], wait)?;
         let mut progress = caller.handle_timeout(sys::now_ns());
-        for (arrived, message) in datagrams.receive(&mut buffer)?.zip(buffer.chunks(RECEIVE_BYTES)) {
+        let Some(arrived) = unless_too_long(datagrams.receive(&mut buffer), &mut caller)? else { continue };
+        for (arrived, message) in arrived.zip(buffer.chunks(RECEIVE_BYTES)) {
             for datagram in message[..arrived.bytes].chunks(arrived.segment_bytes.max(1)) {
                 if let Progress::Waiting = progress {
                     progress = caller.handle_datagram(sys::now_ns(), datagram);
@@ -90,5 +95,16 @@ fn call(datagrams: &Datagrams, to: SocketAddr, config: Config) -> io::Result<Con
             Progress::Failed(CallError::Refused) => return Err(io::ErrorKind::ConnectionRefused.into()),
             Progress::Failed(CallError::TimedOut) => return Err(io::ErrorKind::TimedOut.into()),
         }
+    }
+}
+
+/// The result of a call of the socket; `None` if it was that a router has told this host that a request was too long.
+fn unless_too_long<T>(result: io::Result<T>, caller: &mut Caller) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+            caller.too_long();
+            Ok(None)
+        }
+        other => other.map(Some),
     }
 }

@@ -75,6 +75,14 @@ impl Datagrams {
     fn of(socket: Socket, address: SocketAddr) -> io::Result<Datagrams> {
         socket.set_nonblocking(true)?;
         let socket = UdpSocket::from(socket);
+        // An answer that arrives in pieces would not show that the path carries packets of its size.
+        let (v4, v6) = ((libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER));
+        for (level, option) in
+            if address.is_ipv6() { [Some(v4), Some(v6)] } else { [Some(v4), None] }.into_iter().flatten()
+        {
+            // Of a socket for IPv6 alone, the first one may be refused.
+            let _ = sys::set_int_option(socket.as_fd(), level, option, libc::IP_PMTUDISC_DO);
+        }
         // Kernels before 5.0 deliver each datagram alone.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
         // A listener learns which of this host's addresses was called.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::args::Args;
 use super::report::left;
-use super::transport::Chosen;
+use super::transport::{Chosen, TransportArgs};
 use super::via::Choice;
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -50,7 +50,7 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
     outln!("transport   {}{}", chosen.transport, if is_encrypted(args, between) { "" } else { ", not encrypted" });
     if let Some(expected) = chosen.expected_bps {
         outln!(
-            "expected    {} over {}; a shorter copy is slower, as TCP starts up",
+            "expected    {} over {}; a shorter copy is slower, as it starts slowly",
             format::rate(expected),
             chosen.over
         );
@@ -70,7 +70,7 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
 /// Prints what would be copied, how, and how long it would take. Nothing is copied. With the choice of what carries the data
 /// comes what is to be said of it; with the direction, the list of names to which the copy is limited.
 pub fn dry_run(
-    args: &Args,
+    (args, how): (&Args, &TransportArgs),
     endpoint: &mut Endpoint,
     (mut choice, note): (Choice, Option<String>),
     way: (&Way, Option<&Arc<NameList>>),
@@ -111,7 +111,7 @@ pub fn dry_run(
     });
     let look::Looked { between, count, deleted } = looked?;
     let known = match between {
-        Some(between) => Some((args.how.choose(&between)?, between)),
+        Some(between) => Some((how.choose(&between)?, between)),
         None => None,
     };
     if args.json {

@@ -80,7 +80,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(0, "in the testbed", args.quiet || args.json);
     let commands = Commands { server: server(folder.as_deref()), client: words };
-    let udt = args.how.udt();
+    let udt = args.how.largest_udt(path.rtt.seconds())?;
     let copy = LabCopy { path, seed: args.seed, commands, sources, target: folder, udt };
     let copied = lab.copy(&copy, Time(3_600_000_000_000 * 24).duration(), &|seconds, bytes| {
         bar.set_message(format!(

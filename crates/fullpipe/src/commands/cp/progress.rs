@@ -1,7 +1,6 @@
 //! What a copy shows while it runs: a bar on a terminal, or NDJSON on standard output.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::args::Args;
+use super::bottleneck::{Bottleneck, Spent};
 use super::names::Names;
 use super::transport::Chosen;
 use crate::output::{errln, log, outln};
@@ -58,8 +58,6 @@ pub struct Watch {
     earlier: Cell<u64>,
     /// Time, arrived bytes, and both ends' busy times at the last update.
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
-    /// What limited the copy, and in how many updates.
-    limits: RefCell<BTreeMap<&'static str, u32>>,
     /// Whether the transport has been printed.
     said: Cell<bool>,
     /// Whether the names of copied files are printed.
@@ -68,6 +66,8 @@ pub struct Watch {
     names: Option<Names>,
     /// When a line about progress is due; none on a terminal, which has the bar.
     lines: Option<RefCell<Lines>>,
+    /// The busy times of both ends, in all attempts.
+    spent: RefCell<Spent>,
     /// The controller's notes, if a record wants them.
     notes: Option<RefCell<Vec<SizingEvent>>>,
 }
@@ -83,7 +83,7 @@ struct Update {
     /// Smoothed rate, bit/s.
     pace: f64,
     /// What limits the copy.
-    limit: &'static str,
+    bottleneck: Bottleneck,
 }
 
 fn read(counter: &AtomicU64) -> u64 {
@@ -107,12 +107,12 @@ impl Watch {
             pace: Cell::new(None),
             earlier: Cell::new(0),
             last: RefCell::new(None),
-            limits: RefCell::default(),
             said: Cell::new(false),
             verbose: args.verbose,
             names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
             lines: (!args.json && !args.quiet && !std::io::stderr().is_terminal())
                 .then(|| RefCell::new(Lines { last: Instant::now() })),
+            spent: RefCell::default(),
             notes: args.record.as_ref().map(|_| RefCell::default()),
         }
     }
@@ -141,14 +141,14 @@ impl Watch {
         self.done.get().saturating_sub(self.wire.get())
     }
 
-    /// What limited the copy in most of its seconds; none for a copy of less than about one.
-    pub fn bottleneck(&self) -> Option<&'static str> {
-        self.limits.borrow().iter().max_by_key(|(_, updates)| **updates).map(|(limit, _)| *limit)
-    }
-
     /// Most bytes that any attempt has got done or sent so far.
     pub fn moved(&self) -> u64 {
         self.moved.get()
+    }
+
+    /// The busy times of both ends so far.
+    pub fn spent(&self) -> Spent {
+        self.spent.borrow().clone()
     }
 
     /// Tells how the data will be sent, and shows the bar.
@@ -220,8 +220,9 @@ impl Watch {
         // Bytes that were there already have no rate.
         let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
         let (ours, theirs) = (since(ours, our_before), since(theirs, their_before));
-        let limit = if self.sends { limit(&ours, &theirs) } else { limit(&theirs, &ours) };
-        *self.limits.borrow_mut().entry(limit).or_default() += 1;
+        let (sender, receiver) = if self.sends { (&ours, &theirs) } else { (&theirs, &ours) };
+        self.spent.borrow_mut().add(sender, receiver);
+        let bottleneck = Bottleneck::of(sender, receiver);
         // Only what is left to send takes time, at the smoothed rate.
         let pace = self.pace.get().map_or(rate, |before| before + PACE_WEIGHT * (rate - before));
         self.pace.set(Some(pace));
@@ -230,7 +231,7 @@ impl Watch {
         let found = read(&counters.found_bytes);
         let done = done.saturating_add(read(&counters.partial_bytes)).min(found.max(done)).max(self.shown.get());
         self.shown.set(done);
-        self.show_update(counters, &Update { done, found, rate, pace, limit });
+        self.show_update(counters, &Update { done, found, rate, pace, bottleneck });
     }
 
     /// Keeps the controller's notes, and shows them.
@@ -302,14 +303,14 @@ impl Watch {
 
     /// Shows an update: a line for programs, and the bar.
     fn show_update(&self, counters: &Counters, update: &Update) {
-        let &Update { done, found, rate, pace, limit } = update;
+        let &Update { done, found, rate, pace, bottleneck } = update;
         let files = read(&counters.found_files);
         if self.json {
             outln!(
                 "{}",
                 json!({"kind": "progress", "bytes": done, "files": read(&counters.done_files), "found_bytes": found,
                        "found_files": files, "found_all": read(&counters.found_all) > 0, "rate_bps": rate,
-                       "bottleneck": limit})
+                       "bottleneck": bottleneck.to_string()})
             );
         }
         let many = if files > 1 {
@@ -324,7 +325,7 @@ impl Watch {
             }
             _ => String::new(),
         };
-        let message = format!("{}{of}{many}, {}, {limit}{eta}", format::bytes(done as f64), format::rate(rate));
+        let message = format!("{}{of}{many}, {}, {bottleneck}{eta}", format::bytes(done as f64), format::rate(rate));
         if self.lines.as_ref().is_some_and(|lines| lines.borrow_mut().is_due(Instant::now())) {
             errln!("{message}");
         }
@@ -375,19 +376,6 @@ fn since(now: Times, before: Times) -> Times {
     }
 }
 
-/// What limits the copy: the work of the end that waits least for the network, or the network.
-fn limit(sender: &Times, receiver: &Times) -> &'static str {
-    let busy = |t: &Times| (t.disk + t.hash) as f64 / ((t.disk + t.hash + t.net).max(1)) as f64;
-    let (most, disk) = if busy(sender) >= busy(receiver) { (sender, "disk read") } else { (receiver, "disk write") };
-    if busy(most) < 0.5 {
-        "network"
-    } else if most.hash > most.disk {
-        "cpu"
-    } else {
-        disk
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,14 +386,5 @@ mod tests {
         let mut lines = Lines { last: begin };
         let due: Vec<u64> = (0..200).filter(|second| lines.is_due(begin + Duration::from_secs(*second))).collect();
         assert_eq!(due, [60, 120, 180]);
-    }
-
-    #[test]
-    fn what_holds_it_back() {
-        let t = |disk, hash, net| Times { disk, hash, net };
-        assert_eq!(limit(&t(1, 1, 98), &t(1, 1, 98)), "network");
-        assert_eq!(limit(&t(90, 5, 5), &t(1, 1, 98)), "disk read");
-        assert_eq!(limit(&t(1, 1, 98), &t(90, 5, 5)), "disk write");
-        assert_eq!(limit(&t(1, 1, 98), &t(10, 80, 10)), "cpu");
     }
 }

@@ -10,6 +10,7 @@ use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
 use super::args::Args;
+use super::bottleneck::Spent;
 use super::loss_advice;
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -27,24 +28,33 @@ pub fn print_failed(error: &str, code: u8) {
     outln!("{}", json!({"kind": "failed", "error": error, "exit_code": code}));
 }
 
-/// Prints how the copy went, which took this long, and how its record was written. `earlier` are bytes sent by attempts before
-/// the last one, `spared` bytes that the last one did not have to send, and `bottleneck` is what limited it.
+/// What a copy moved over all its attempts.
+pub struct Moved {
+    /// Bytes sent by attempts before the last one.
+    pub earlier: u64,
+    /// Bytes that the last attempt did not have to send.
+    pub spared: u64,
+    /// The busy times of both ends.
+    pub spent: Spent,
+    /// Time of the whole command.
+    pub took: Duration,
+}
+
+/// Prints how the copy went, what limited it, with `--explain` what would help, and how its record was written.
 ///
 /// # Errors
 /// Something was not copied, or the record was not written.
-pub fn report(
-    args: &Args,
-    finished: &Finished,
-    (earlier, spared, bottleneck): (u64, u64, Option<&str>),
-    took: Duration,
-    recorded: Result,
-) -> Result {
+pub fn report(args: &Args, finished: &Finished, moved: &Moved, recorded: Result) -> Result {
+    let &Moved { earlier, spared, ref spent, took } = moved;
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
     let left = finished.skipped.clone().with(&summary.skipped);
     let seconds = took.as_secs_f64();
-    let line = summed_up(args, finished, (earlier, spared), seconds);
+    let line = summed_up(args, finished, moved);
     tell(!args.json && !args.quiet, format_args!("{line}"));
+    if let Some(bottleneck) = spent.told().filter(|_| args.explain && !args.json) {
+        outln!("faster      {}", bottleneck.help());
+    }
     if !args.json && !args.quiet {
         for file in told(&summary.distrusted) {
             errln!(
@@ -98,7 +108,7 @@ pub fn report(
                    "removed_sources": finished.removed.as_ref().map(|removed| removed.files),
                    "not_removed": finished.removed.as_ref().map(|removed| format::left(&removed.failed)),
                    "left": format::left(&left), "left_total": left.total,
-                   "bottleneck": bottleneck,
+                   "bottleneck": spent.bottleneck().map(|one| one.to_string()),
                    "error": result.as_ref().err().map(ToString::to_string),
                    "exit_code": result.as_ref().err().map_or(0, Failure::code)})
         );
@@ -133,8 +143,10 @@ fn not_removed(removed: Option<&Removed>) -> Option<String> {
     (total > 0).then(|| format::count(total, "source file was", "source files were") + " copied and not removed")
 }
 
-/// The last line for people: how many files, bytes and seconds.
-fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), seconds: f64) -> String {
+/// The last line for people: how many files, bytes and seconds, and what limited the copy.
+fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
+    let &Moved { earlier, spared, ref spent, took } = moved;
+    let seconds = took.as_secs_f64();
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
     let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
@@ -156,8 +168,9 @@ fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), se
         Some(removed) if removed.files > 0 => format!(", {} removed at the source", format::thousands(removed.files)),
         _ => String::new(),
     };
+    let limited = spent.told().map(|by| format!("; limited by {by}")).unwrap_or_default();
     let moved = match has_rate(bytes, seconds) {
-        true => format!(" ({}{encryption})", format::rate(rate)),
+        true => format!(" ({}{limited}{encryption})", format::rate(rate)),
         false if bytes > 0 && !finished.encrypted => " (not encrypted)".to_owned(),
         false => String::new(),
     };

@@ -24,10 +24,13 @@ pub const HEADING: &str = "How data is sent (by default chosen from a profile)";
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct TransportArgs {
-    /// Send over this transport; udt brings its own congestion control, keeps to the rate of --pacing if that is given, and
-    /// needs UDP to the far host
-    #[arg(long, default_value = "tcp", value_name = "tcp|udt", help_heading = HEADING)]
-    transport: Protocol,
+    /// Send over TCP, over UDT, which brings its own congestion control and needs UDP to the far host, or over UDT only where
+    /// the profile says that it is faster and UDP gets through (auto)
+    #[arg(long, default_value = "auto", value_name = "auto|tcp|udt", help_heading = HEADING)]
+    transport: ProtocolChoice,
+    /// Whether a firewall is known to drop UDP on the way to the far host, so that `auto` means TCP.
+    #[arg(skip)]
+    pub udp_is_closed: bool,
     /// Use this congestion control of the sender's kernel, such as bbr [default: from the profile]
     #[arg(long, value_name = "NAME", help_heading = HEADING)]
     cc: Option<String>,
@@ -64,6 +67,26 @@ pub struct TransportArgs {
     /// Choose for a path whose bottleneck has a queue of this size, such as 16MB
     #[arg(long, value_name = "SIZE", requires = "rate", help_heading = HEADING)]
     queue: Option<Size>,
+}
+
+/// The value of `--transport`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum ProtocolChoice {
+    /// UDT where the profile says that it is faster and it can be used, else TCP.
+    Auto,
+    /// This one.
+    Only(Protocol),
+}
+
+impl std::str::FromStr for ProtocolChoice {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<ProtocolChoice, String> {
+        if text == "auto" {
+            return Ok(ProtocolChoice::Auto);
+        }
+        let protocol = text.parse().map(ProtocolChoice::Only);
+        protocol.map_err(|_: String| format!("'{text}' is no transport; choose auto, tcp or udt"))
+    }
 }
 
 /// How the socket buffers get their size.
@@ -136,6 +159,14 @@ pub struct Chosen {
 const EQUAL: f64 = 0.005;
 /// Rates within this fraction are equal for streams that their windows limit.
 const WINDOW_LIMITED_EQUAL: f64 = 0.05;
+/// Least ratio of UDT's rate to TCP's from which on UDT is chosen: it takes more of the processors, and TCP adjusts itself to
+/// the path during the copy.
+const MIN_UDT_GAIN: f64 = 1.1;
+/// Time for which the receiver's UDP socket has to hold what arrives, seconds: its thread may wait so long for a processor.
+const UDP_BUFFER_S: f64 = 2e-3;
+/// Least and largest buffer of a stream over UDT that is chosen, bytes.
+const MIN_UDT_BUFFER_BYTES: u64 = 4 << 20;
+const MAX_UDT_BUFFER_BYTES: u64 = 1_000_000_000;
 /// Loss that is looked up instead of a higher one, which no profile has.
 const MAX_PROFILED_LOSS: f64 = 0.01;
 /// Capacity of a path that no flag names, as profiles assume it, too.
@@ -158,7 +189,11 @@ impl TransportArgs {
     pub fn passed_on(&self) -> Vec<(&'static str, String)> {
         let mut words = Vec::new();
         let mut add = |flag, value: Option<String>| words.extend(value.map(|value| (flag, value)));
-        add("--transport", self.is_udt().then(|| self.transport.to_string()));
+        let only = match self.transport {
+            ProtocolChoice::Auto => None,
+            ProtocolChoice::Only(protocol) => Some(protocol.to_string()),
+        };
+        add("--transport", only);
         add("--cc", self.cc.clone());
         add("--streams", self.streams.map(|n| n.to_string()));
         add("--buffer", self.buffer.map(|b| b.to_string()));
@@ -232,12 +267,33 @@ impl TransportArgs {
         Err(Failure::usage(why))
     }
 
-    /// Whether the data go over UDT.
+    /// Whether the data go over UDT, whatever the path.
     pub fn is_udt(&self) -> bool {
-        self.transport == Protocol::Udt
+        self.transport == ProtocolChoice::Only(Protocol::Udt)
     }
 
-    /// The transport over UDT, if the data go over that.
+    /// Whether the profile decides between TCP and UDT. A flag that says how to send means TCP, unless `--transport` says
+    /// otherwise: over UDT, `--pacing` is no limit but the rate to keep.
+    pub fn may_choose_udt(&self) -> bool {
+        self.transport == ProtocolChoice::Auto && !self.overrides_profile()
+    }
+
+    /// The transport over UDT with the largest buffers, if the data go over that or the profile may choose it.
+    ///
+    /// # Errors
+    /// The profile cannot be read.
+    pub fn largest_udt(&self, rtt_s: f64) -> Result<Option<Transport>> {
+        if !self.may_choose_udt() {
+            return Ok(self.udt());
+        }
+        let (text, name) = text_of(self.profile.as_deref())?;
+        let profile = Profile::parse(&text, name)?;
+        let has_udt = profile.listed.iter().any(|entry| entry.protocol() == Some(Protocol::Udt));
+        let buffer = udt_buffer(Size(u64::MAX), ASSUMED_RATE.0 as f64, rtt_s, 1);
+        Ok(has_udt.then(|| Transport { cc: UDT.into(), streams: 1, buffer, pacing: None, dscp: self.dscp, mss: None }))
+    }
+
+    /// The transport over UDT, if the data go over that whatever the path.
     pub fn udt(&self) -> Option<Transport> {
         let buffer = match self.buffer {
             Some(Sizing::Fixed(buffer)) => buffer,
@@ -296,14 +352,7 @@ impl TransportArgs {
             transport.validate()?;
             let rate = if self.pacing.is_some() { "keeps to the rate of --pacing" } else { "finds the rate itself" };
             let mut why = vec![format!("over UDT, as the command line asks: it {rate}")];
-            let granted = Size(between.receiver.receive);
-            if granted < UDP_BUFFER {
-                why.push(format!(
-                    "the receiver's kernel may let a UDP socket hold only {granted}, which a burst can fill; as root there: sysctl -w \
-                     net.core.rmem_max={}",
-                    UDP_BUFFER.0
-                ));
-            }
+            why.extend(lacks_udp_buffer(between, UDP_BUFFER));
             return Ok(unexpected(transport, why));
         }
         let mut chosen = match between.via {
@@ -311,6 +360,9 @@ impl TransportArgs {
             Via::Tcp if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender),
             Via::Tcp => self.best_of_profile(between)?,
         };
+        if chosen.transport.protocol() == Protocol::Udt {
+            return Ok(chosen);
+        }
         chosen.sizing = self.sizing(between);
         if between.relayed {
             let ms = between.rtt_s * 1e3;
@@ -327,10 +379,58 @@ impl TransportArgs {
         Ok(chosen)
     }
 
-    /// Chooses the best transport of the profile that both kernels can use.
+    /// Chooses the best transport of the profile that both ends can use, over TCP or UDT.
     fn best_of_profile(&self, between: &Between) -> Result<Chosen> {
+        let Ranked { tcp, udt, why } = self.rank(between)?;
+        let chosen = self.best_over_tcp(tcp, why, between);
+        Ok(match udt.filter(|_| self.may_choose_udt()) {
+            Some(udt) => self.or_over_udt(chosen, &udt, between),
+            None => chosen,
+        })
+    }
+
+    /// Replaces the choice over TCP by the best one over UDT, if that is clearly faster. If something is in its way, says what.
+    fn or_over_udt(&self, tcp: Chosen, udt: &Selection, between: &Between) -> Chosen {
+        let tcp_bps = tcp.expected_bps.unwrap_or(0.0);
+        // A given rate is kept whatever is lost, which a profile cannot decide for a path that others may use.
+        let Some(best) = udt.ranking.iter().find(|choice| choice.transport.pacing.is_none()) else { return tcp };
+        let bps = best.expected.mean_bps.min(self.rate.map_or(f64::INFINITY, |rate| rate.0 as f64));
+        if bps < MIN_UDT_GAIN * tcp_bps {
+            return tcp;
+        }
+        let streams = best.transport.streams;
+        let capacity_bps = udt.capacity_bps.unwrap_or(bps);
+        let buffer = udt_buffer(Size(best.transport.udt_buffer_bytes()), capacity_bps, between.rtt_s, streams);
+        let transport = Transport { buffer, ..best.transport.clone() };
+        let gain = format!("{} expected, and {} over TCP", format::rate(bps), format::rate(tcp_bps));
+        let obstacle = if between.relayed {
+            Some("a relay ends TCP's connections on the way, and carries no UDP".to_owned())
+        } else if self.udp_is_closed {
+            Some("no answer came over UDP before; --transport udt tries it".to_owned())
+        } else {
+            let needed = Size((bps / 8.0 * UDP_BUFFER_S) as u64).min(UDP_BUFFER);
+            lacks_udp_buffer(between, needed)
+                .or_else(|| fullpipe_net::socket::check_memory(&transport).err().map(|error| error.to_string()))
+        };
+        if let Some(obstacle) = obstacle {
+            let lacking = format!("best would be {transport} ({gain}), but {obstacle}");
+            return Chosen { why: [tcp.why, vec![lacking.clone()]].concat(), lacking: Some(lacking), ..tcp };
+        }
+        let (rtt_ms, path) = (between.rtt_s * 1e3, &udt.conditions);
+        let mut why =
+            vec![format!("over UDT, best in the profile for a round trip of {rtt_ms:.3} ms ({path}): {gain}")];
+        why.extend(udt.notes.clone());
+        Chosen {
+            expected_bps: Some(bps),
+            over: udt.workload,
+            capacity_bps: udt.capacity_bps,
+            ..unexpected(transport, why)
+        }
+    }
+
+    /// Chooses the best transport over TCP that both kernels can use.
+    fn best_over_tcp(&self, selection: Selection, mut why: Vec<String>, between: &Between) -> Chosen {
         let (sender, receiver) = (&between.sender, &between.receiver);
-        let (selection, mut why) = self.rank(between)?;
         let usable = |t: &Transport| has(sender, &t.cc) && fits(t.buffer, sender, receiver);
         let best = &selection.choice;
         let lacking = (!usable(&best.transport)).then(|| {
@@ -339,9 +439,6 @@ impl TransportArgs {
             } else {
                 format!("{0}; as root: modprobe tcp_{0}", best.transport.cc)
             };
-            if best.transport.protocol() != Protocol::Tcp {
-                return format!("best would be {}, over which --transport udt sends", best.transport);
-            }
             format!("best would be {}, but a kernel lacks {lacks}", best.transport)
         });
         why.extend(lacking.clone());
@@ -376,11 +473,11 @@ impl TransportArgs {
                     dscp: None,
                     mss: None,
                 };
-                return Ok(Chosen { lacking, ..unexpected(transport, why) });
+                return Chosen { lacking, ..unexpected(transport, why) };
             }
         };
         why.extend(selection.notes);
-        Ok(Chosen {
+        Chosen {
             transport,
             sizing: None,
             // A profile measured on faster paths may expect more than this path carries.
@@ -389,28 +486,33 @@ impl TransportArgs {
             capacity_bps: selection.capacity_bps,
             why,
             lacking,
-        })
+        }
     }
 
     /// Ranks the profile's transports for a path. If the profile has nothing for such a path, gives up one property of
-    /// the path after the other, and returns a sentence for each: a rough choice is better than none.
-    fn rank(&self, between: &Between) -> Result<(Selection, Vec<String>)> {
+    /// the path after the other, with a sentence for each: a rough choice is better than none.
+    fn rank(&self, between: &Between) -> Result<Ranked> {
         let mut why = Vec::new();
         let (text, name) = text_of(self.profile.as_deref())?;
         let profile = Profile::parse(&text, name)?;
         let rtt = Time((between.rtt_s * 1e9) as u64);
-        let mut query = Query { within: EQUAL, mtu: between.mtu.map(|mtu| mtu.min(JUMBO)), ..Query::from(rtt) };
+        let plain = Query { within: EQUAL, protocol: Some(Protocol::Tcp), ..Query::from(rtt) };
+        let mut query = Query { mtu: between.mtu.map(|mtu| mtu.min(JUMBO)), ..plain.clone() };
         describe(&mut query, self.rate, self.loss, self.queue)?;
         if self.queue.is_none() && self.sizing(between).is_some() {
             // Pacing keeps the queue short, so what matters is what a transport does where none overflows.
             let rate = self.rate.unwrap_or(ASSUMED_RATE);
             query.queue = Some(((rate.0 as f64 * between.rtt_s / 8.0) as u64, 1.0));
         }
-        let plain = Query { within: EQUAL, ..Query::from(rtt) };
         loop {
             let asked = match select(&profile, &query) {
                 Err(ProfileError::NothingFits { asked, .. }) if query != plain => asked,
-                selection => return Ok((selection?, why)),
+                tcp => {
+                    let tcp = tcp?;
+                    let udt = select(&profile, &Query { protocol: Some(Protocol::Udt), ..query }).ok();
+                    let is_alike = |udt: &Selection| udt.conditions == tcp.conditions && udt.workload == tcp.workload;
+                    return Ok(Ranked { udt: udt.filter(is_alike), tcp, why });
+                }
             };
             let instead = match asked.split('=').next() {
                 Some("queue") if query.queue.take().is_some() => "any queue",
@@ -460,6 +562,34 @@ impl TransportArgs {
             why.push("as the command line asks".into());
         }
     }
+}
+
+/// The transports of a profile for a path.
+struct Ranked {
+    /// Those over TCP.
+    tcp: Selection,
+    /// Those over UDT, if they were measured on the same kind of path and with the same workload.
+    udt: Option<Selection>,
+    /// How the path that they were measured on differs from the one that was asked for.
+    why: Vec<String>,
+}
+
+/// What the receiver's kernel lacks for UDT; `None` if its sockets can hold `needed`.
+fn lacks_udp_buffer(between: &Between, needed: Size) -> Option<String> {
+    let granted = Size(between.receiver.receive);
+    (granted < needed).then(|| {
+        format!(
+            "the receiver's kernel may let a UDP socket hold only {granted}, which a burst can fill; as root there: sysctl -w \
+             net.core.rmem_max={}",
+            UDP_BUFFER.0
+        )
+    })
+}
+
+/// Each stream's buffers over UDT for a path: as large as `most`, but no larger than twice what such a path holds.
+fn udt_buffer(most: Size, capacity_bps: f64, rtt_s: f64, streams: u16) -> Buffer {
+    let path = 2.0 * capacity_bps * rtt_s / 8.0 / f64::from(streams.max(1));
+    Buffer::Bytes(Size((path as u64).clamp(MIN_UDT_BUFFER_BYTES, MAX_UDT_BUFFER_BYTES).min(most.0)))
 }
 
 /// The best of a ranking with the largest buffers that the kernels grant, and over as many streams as its rate takes then.
@@ -585,6 +715,79 @@ mod tests {
         let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
         assert!(chosen.sizing.is_none());
         assert!(chosen.why.iter().any(|why| why.contains("a relay")), "{:?}", chosen.why);
+    }
+
+    /// A profile of UDT with these mean rates, Gb/s, alone and at a given rate, and of CUBIC with that one, at 91.6 ms.
+    fn profile(udt: f64, paced: f64, cubic: f64) -> tempfile::NamedTempFile {
+        let entry = |transport: &str, gbps: f64| {
+            format!(
+                r#"{{"path":0,"workload":0,"transport":{{{transport},"streams":1,"buffer":"1GB"}},"rtt_ms":[91.6],"n":[1],
+                    "mean_bps":[{}],"sd_bps":[null]}}"#,
+                gbps * 1e9
+            )
+        };
+        let entries = [
+            entry(r#""cc":"udt""#, udt),
+            entry(r#""cc":"udt","pacing":"9.9gbit""#, paced),
+            entry(r#""cc":"cubic""#, cubic),
+        ];
+        let text = format!(
+            r#"{{"kind":"profile","version":2,"confidence":0.95,"workloads":[{{"duration":"10s"}}],
+                "paths":[{{"rate_bps":1e10,"queue_bdp":1.0,"mtu":9000,"loss":0.0}}],"entries":[{}]}}"#,
+            entries.join(",")
+        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    #[test]
+    fn udt_is_chosen_where_it_is_faster_and_can_be_used() {
+        let file = profile(5.0, 9.5, 2.0);
+        let tuned = Limits { send: 1 << 30, receive: 1 << 30, ccs: vec!["cubic".to_owned()], ..Limits::default() };
+        let path = Between {
+            rtt_s: 0.0916,
+            via: Via::Tcp,
+            relayed: false,
+            mtu: Some(9000),
+            sender: tuned.clone(),
+            receiver: tuned.clone(),
+        };
+        let with = |file: &tempfile::NamedTempFile, words: &str, between: &Between| {
+            let profile = ["cp", "--profile", file.path().to_str().unwrap()];
+            let how = Words::parse_from(profile.into_iter().chain(words.split_whitespace())).how;
+            let chosen = how.choose(between).map_err(|e| e.to_string()).unwrap();
+            (how.spare(&chosen, between.rtt_s, None), chosen)
+        };
+        let (spare, chosen) = with(&file, "", &path);
+        let Transport { cc, streams, buffer, pacing, dscp: _, mss: _ } = chosen.transport;
+        // Not at the given rate, and with buffers for what the path holds, twice.
+        assert_eq!((cc.as_str(), streams, pacing, spare), ("udt", 1, None, 0));
+        assert_eq!((buffer, chosen.sizing), (Buffer::Bytes(Size(229_000_000)), None));
+        assert_eq!((chosen.expected_bps, chosen.lacking), (Some(5e9), None));
+        assert!(chosen.why[0].contains("5.000 Gb/s expected, and 2.000 Gb/s over TCP"), "{:?}", chosen.why);
+        // What asks for something else, or is in the way.
+        for words in ["--transport tcp", "-n 2", "--cc cubic", "--pacing 1gbit", "--buffer sobas", "--buffer 4MB"] {
+            let (_, chosen) = with(&file, words, &path);
+            assert!(chosen.transport.cc == "cubic" && chosen.lacking.is_none(), "{words}: {:?}", chosen.why);
+        }
+        let little = Limits { receive: 212_992, ..tuned };
+        for (between, says) in [
+            (Between { relayed: true, ..path.clone() }, "carries no UDP"),
+            (Between { receiver: little, ..path.clone() }, "hold only 212.992KB"),
+        ] {
+            let (_, chosen) = with(&file, "", &between);
+            assert_eq!(chosen.transport.cc, "cubic");
+            assert!(chosen.lacking.unwrap().contains(says), "{:?}", chosen.why);
+        }
+        let mut how = Words::parse_from(["cp", "--profile", file.path().to_str().unwrap()]).how;
+        how.udp_is_closed = true;
+        let chosen = how.choose(&path).map_err(|e| e.to_string()).unwrap();
+        assert_eq!(chosen.transport.cc, "cubic");
+        assert!(chosen.lacking.unwrap().ends_with("no answer came over UDP before; --transport udt tries it"));
+        // Little more is not worth it, and nothing is said.
+        let (_, chosen) = with(&profile(2.1, 9.5, 2.0), "", &path);
+        assert!(chosen.transport.cc == "cubic" && chosen.lacking.is_none(), "{:?}", chosen.why);
     }
 
     #[test]

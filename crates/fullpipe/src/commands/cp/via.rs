@@ -1,4 +1,4 @@
-//! What carries the data of a copy over ssh: TCP connections, or ssh connections where those do not get through.
+//! What carries the data of a copy: UDP or TCP, and over ssh, ssh connections where TCP does not get through.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -7,12 +7,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fullpipe_path::{Protocol, Transport};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use fullpipe_transfer::connection::token;
 use serde::{Deserialize, Serialize};
 
+use super::transport::TransportArgs;
 use crate::xdg;
 
 /// The value of `--via`.
@@ -36,21 +38,36 @@ pub struct Choice {
     wanted: Wanted,
     /// Where closed ports are remembered; `None` without a home.
     memory: Option<PathBuf>,
-    /// The name under which the far end is remembered.
+    /// The name under which the far end is remembered; empty if TCP is the only way there.
     key: String,
+    /// The name under which it is remembered that UDP does not get through to the far end.
+    udp_key: String,
     /// Whether this copy has found that TCP does not get through.
     found: bool,
+    /// Whether this copy has found that UDP does not get through.
+    found_no_udp: bool,
 }
 
 impl Choice {
-    /// Chooses for a far end, by the flag and by what earlier copies have found. Over UDT, data never go through ssh, and TCP's
-    /// ports are of no interest.
-    pub fn new(wanted: Wanted, is_udt: bool, endpoint: &mut Endpoint, way: &Way) -> (Choice, Option<String>) {
-        if is_udt {
-            return (Choice { wanted: Wanted::Tcp, memory: None, key: String::new(), found: false }, None);
-        }
+    /// Chooses for a far end, by the flags and by what earlier copies have found. If UDP did not get through before, tells `how`.
+    /// With `--transport udt`, data never go through ssh, and TCP's ports are of no interest.
+    pub fn new(
+        wanted: Wanted,
+        how: &mut TransportArgs,
+        endpoint: &mut Endpoint,
+        way: &Way,
+    ) -> (Choice, Option<String>) {
         let memory = xdg::state_folder().map(|folder| folder.join("closed-ports.json"));
-        let mut choice = Choice { wanted, memory, key: String::new(), found: false };
+        let udp_key = udp_key(endpoint);
+        let mut choice = Choice { wanted, memory, key: String::new(), udp_key, found: false, found_no_udp: false };
+        if how.is_udt() {
+            choice.wanted = Wanted::Tcp;
+            return (choice, None);
+        }
+        // A file that is not trusted tells nothing. Of a far end over ssh, it is reported below.
+        how.udp_is_closed = choice.remembers(&choice.udp_key, SystemTime::now()).unwrap_or(false);
+        // Two other hosts are never connected over UDT.
+        how.udp_is_closed |= matches!(way, Way::ThirdParty(..));
         let Endpoint::Ssh(ssh) = endpoint else { return (choice, None) };
         let source = match way {
             Way::ThirdParty(source, ..) => Some(&**source),
@@ -61,7 +78,7 @@ impl Choice {
         ssh.via = match wanted {
             Wanted::Tcp => Via::Tcp,
             Wanted::Ssh => Via::Ssh,
-            Wanted::Auto => match choice.remembered(SystemTime::now()) {
+            Wanted::Auto => match choice.remembers(&choice.key, SystemTime::now()) {
                 Ok(true) => {
                     note = Some(match source {
                         None => format!(
@@ -104,38 +121,53 @@ impl Choice {
         Some(said)
     }
 
-    /// Remembers what a successful copy has found.
-    pub fn remember(&self, endpoint: &Endpoint) {
-        let Some(memory) = self.memory.as_ref().filter(|_| !self.key.is_empty()) else { return };
-        let is_open = endpoint.via() == Via::Tcp;
-        let is_news = self.found || is_open && self.wanted == Wanted::Tcp;
-        if !is_news {
+    /// Changes the copy to TCP if this error shows that UDP does not get through, and the flags leave the choice. Returns what
+    /// to tell the user.
+    pub fn leave_udp(&mut self, error: &TransferError, how: &mut TransportArgs) -> Option<String> {
+        let TransferError::NoUdp { to, within } = error else { return None };
+        if !how.may_choose_udt() || how.udp_is_closed {
+            return None;
+        }
+        (how.udp_is_closed, self.found_no_udp) = (true, true);
+        Some(format!("no answer over UDP from {to} within {} s; copying over TCP", within.as_secs_f64()))
+    }
+
+    /// Remembers what a successful copy over a transport has found.
+    pub fn remember(&self, endpoint: &Endpoint, transport: &Transport) {
+        let Some(memory) = &self.memory else { return };
+        let is_over_udp = transport.protocol() == Protocol::Udt;
+        let is_over_tcp = !is_over_udp && endpoint.via() == Via::Tcp;
+        // Each name, and whether it is closed, if this copy has found it out.
+        let udp = (&self.udp_key, self.found_no_udp, self.found_no_udp || is_over_udp);
+        let is_tcp_known = !self.key.is_empty() && (self.found || is_over_tcp && self.wanted == Wanted::Tcp);
+        let tcp = (&self.key, !is_over_tcp, is_tcp_known);
+        // A file that is not trusted is replaced.
+        let before = read(memory).unwrap_or_default();
+        let (mut closed, now) = (before.clone(), SystemTime::now());
+        for (key, is_closed, is_known) in [udp, tcp] {
+            match (is_known, is_closed) {
+                (true, true) => drop(closed.hosts.insert(key.clone(), unix_s(now))),
+                (true, false) => drop(closed.hosts.remove(key)),
+                (false, _) => {}
+            }
+        }
+        if closed == before {
             return;
         }
-        // A file that is not trusted is replaced.
-        let mut closed = read(memory).unwrap_or_default();
-        if is_open {
-            if closed.hosts.remove(&self.key).is_none() {
-                return;
-            }
-        } else {
-            let now = SystemTime::now();
-            closed.hosts.retain(|_, since_unix_s| is_recent(*since_unix_s, now));
-            closed.hosts.insert(self.key.clone(), unix_s(now));
-        }
+        closed.hosts.retain(|_, since_unix_s| is_recent(*since_unix_s, now));
         // Without a memory the next copy waits for 3 s, and works.
         let _ = write(memory, &closed);
     }
 
-    fn remembered(&self, now: SystemTime) -> Result<bool, String> {
+    fn remembers(&self, key: &str, now: SystemTime) -> Result<bool, String> {
         let Some(memory) = &self.memory else { return Ok(false) };
         let closed = read(memory)?;
-        Ok(closed.hosts.get(&self.key).is_some_and(|since_unix_s| is_recent(*since_unix_s, now)))
+        Ok(closed.hosts.get(key).is_some_and(|since_unix_s| is_recent(*since_unix_s, now)))
     }
 }
 
-/// The far ends whose data port did not answer, as the file has them.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// The far ends whose data port did not answer, over TCP or over UDP, as the file has them.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 struct Closed {
     /// When that was found last, seconds since 1970.
     hosts: BTreeMap<String, u64>,
@@ -146,6 +178,14 @@ fn key(ssh: &SshEndpoint) -> String {
     let words = ssh.ssh.iter().map(|word| word.to_string_lossy());
     let command: Vec<_> = words.collect();
     format!("{} {} {}", ssh.host, ssh.ports.as_deref().unwrap_or("any"), command.join(" "))
+}
+
+/// The same for UDP, to servers, too.
+fn udp_key(endpoint: &Endpoint) -> String {
+    match endpoint {
+        Endpoint::Ssh(ssh) => format!("udp {}", key(ssh)),
+        Endpoint::Server { host, port, .. } => format!("udp fullpipe://{host}:{port}"),
+    }
 }
 
 fn unix_s(time: SystemTime) -> u64 {
@@ -201,9 +241,25 @@ mod tests {
         Endpoint::Ssh(SshEndpoint { host: host.to_owned(), ssh, program, ports, via: Via::Tcp })
     }
 
+    fn transport(cc: &str) -> Transport {
+        Transport {
+            cc: cc.to_owned(),
+            streams: 1,
+            buffer: fullpipe_path::Buffer::Auto,
+            pacing: None,
+            dscp: None,
+            mss: None,
+        }
+    }
+
+    fn remembered(choice: &Choice, now: SystemTime) -> Result<bool, String> {
+        choice.remembers(&choice.key, now)
+    }
+
     fn choice(memory: &Path, endpoint: &Endpoint) -> Choice {
         let Endpoint::Ssh(ssh) = endpoint else { panic!("not over ssh") };
-        Choice { wanted: Wanted::Auto, memory: Some(memory.to_owned()), key: key(ssh), found: false }
+        let (memory, key, udp_key) = (Some(memory.to_owned()), key(ssh), udp_key(endpoint));
+        Choice { wanted: Wanted::Auto, memory, key, udp_key, found: false, found_no_udp: false }
     }
 
     #[test]
@@ -213,23 +269,53 @@ mod tests {
         let mut endpoint = far("host", None);
         let mut first = choice(&memory, &endpoint);
         let now = SystemTime::now();
-        assert_eq!(first.remembered(now), Ok(false));
+        assert_eq!(remembered(&first, now), Ok(false));
         assert_eq!(first.fall_back(&TransferError::Interrupted, &mut endpoint), None);
         let closed = TransferError::NoDataPort { to: "10.0.0.1:5".to_owned(), why: "no answer".to_owned() };
         let said = first.fall_back(&closed, &mut endpoint).unwrap();
         assert!(said.contains("10.0.0.1:5") && said.contains("no answer") && said.contains("through ssh"), "{said}");
         assert_eq!((endpoint.via(), first.fall_back(&closed, &mut endpoint)), (Via::Ssh, None));
-        first.remember(&endpoint);
-        assert_eq!(choice(&memory, &endpoint).remembered(now), Ok(true));
-        assert_eq!(choice(&memory, &endpoint).remembered(now + REMEMBERED), Ok(false));
+        first.remember(&endpoint, &transport("cubic"));
+        assert_eq!(remembered(&choice(&memory, &endpoint), now), Ok(true));
+        assert_eq!(remembered(&choice(&memory, &endpoint), now + REMEMBERED), Ok(false));
         // With other ports or another name, all is open.
         for other in [far("host", Some("7000-7001")), far("other", None)] {
-            assert_eq!(choice(&memory, &other).remembered(now), Ok(false));
+            assert_eq!(remembered(&choice(&memory, &other), now), Ok(false));
         }
         // A copy over TCP that worked is the better knowledge.
         let tcp = Choice { wanted: Wanted::Tcp, ..choice(&memory, &endpoint) };
-        tcp.remember(&far("host", None));
-        assert_eq!(choice(&memory, &endpoint).remembered(now), Ok(false));
+        tcp.remember(&far("host", None), &transport("cubic"));
+        assert_eq!(remembered(&choice(&memory, &endpoint), now), Ok(false));
+    }
+
+    #[test]
+    fn dropped_udp_is_remembered_beside_tcp() {
+        #[derive(clap::Parser)]
+        struct Words {
+            #[command(flatten)]
+            how: TransportArgs,
+        }
+        let how = |words: &[&str]| <Words as clap::Parser>::parse_from(["cp"].iter().chain(words)).how;
+        let dir = tempfile::tempdir().unwrap();
+        let memory = dir.path().join("closed-ports.json");
+        let dropped = TransferError::NoUdp { to: "10.0.0.1:5".parse().unwrap(), within: Duration::from_secs(3) };
+        let endpoint = far("host", None);
+        for words in [&["--transport", "udt"][..], &["--transport", "tcp"], &["--pacing", "1gbit"]] {
+            assert_eq!(choice(&memory, &endpoint).leave_udp(&dropped, &mut how(words)), None, "{words:?}");
+        }
+        let (mut first, mut auto) = (choice(&memory, &endpoint), how(&[]));
+        assert_eq!(first.leave_udp(&TransferError::Interrupted, &mut auto), None);
+        let said = first.leave_udp(&dropped, &mut auto).unwrap();
+        assert_eq!(said, "no answer over UDP from 10.0.0.1:5 within 3 s; copying over TCP");
+        assert!(auto.udp_is_closed && first.leave_udp(&dropped, &mut auto).is_none());
+        first.remember(&endpoint, &transport("cubic"));
+        let (second, now) = (choice(&memory, &endpoint), SystemTime::now());
+        assert_eq!(second.remembers(&second.udp_key, now), Ok(true));
+        assert_eq!(second.remembers(&second.udp_key, now + REMEMBERED), Ok(false));
+        assert_eq!(remembered(&second, now), Ok(false), "TCP's port is open");
+        // A copy over UDT that worked is the better knowledge.
+        second.remember(&endpoint, &transport("udt"));
+        assert_eq!(second.remembers(&second.udp_key, now), Ok(false));
     }
 
     #[test]
@@ -243,22 +329,22 @@ mod tests {
         if let Endpoint::Ssh(ssh) = &mut through_ssh {
             ssh.via = Via::Ssh;
         }
-        first.remember(&through_ssh);
+        first.remember(&through_ssh, &transport("cubic"));
         let mode = |mode| fs::set_permissions(&memory, fs::Permissions::from_mode(mode)).unwrap();
         assert_eq!(fs::metadata(&memory).unwrap().mode() & 0o777, 0o600);
         mode(0o620);
-        assert!(first.remembered(SystemTime::now()).is_err());
+        assert!(remembered(&first, SystemTime::now()).is_err());
         mode(0o600);
         fs::hard_link(&memory, dir.path().join("second")).unwrap();
-        assert!(first.remembered(SystemTime::now()).is_err());
+        assert!(remembered(&first, SystemTime::now()).is_err());
         fs::remove_file(&memory).unwrap();
         std::os::unix::fs::symlink("second", &memory).unwrap();
-        assert_eq!(first.remembered(SystemTime::now()), Ok(false));
+        assert_eq!(remembered(&first, SystemTime::now()), Ok(false));
         fs::remove_file(&memory).unwrap();
         for damaged in ["", "{", "[]", "{\"hosts\":{\"a\":-1}}"] {
             fs::write(&memory, damaged).unwrap();
             mode(0o600);
-            assert_eq!(first.remembered(SystemTime::now()), Ok(false), "{damaged}");
+            assert_eq!(remembered(&first, SystemTime::now()), Ok(false), "{damaged}");
         }
     }
 }

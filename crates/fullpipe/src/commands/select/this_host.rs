@@ -1,6 +1,7 @@
 //! What this host lacks for a transport, and the commands that get it.
 
-use fullpipe_path::Buffer;
+use fullpipe_net::stream::udt::UDP_BUFFER;
+use fullpipe_path::{Buffer, Protocol, Transport};
 use fullpipe_profile::{Choice, Selection};
 
 use crate::format;
@@ -31,11 +32,29 @@ impl ThisHost {
 
     /// Says what this host lacks for the choice, a sentence each.
     pub fn lacks(&self, selection: &Selection) -> Vec<String> {
-        let transport = &selection.choice.transport;
-        self.lacks_cc(&transport.cc, &selection.ranking)
-            .into_iter()
-            .chain(self.lacks_buffer(transport.buffer))
-            .collect()
+        self.lacks_for(&selection.choice.transport, &selection.ranking)
+    }
+
+    fn lacks_for(&self, transport: &Transport, ranking: &[Choice]) -> Vec<String> {
+        match transport.protocol() {
+            Protocol::Tcp => {
+                self.lacks_cc(&transport.cc, ranking).into_iter().chain(self.lacks_buffer(transport.buffer)).collect()
+            }
+            // It brings its own congestion control, and its buffers are in the program's memory.
+            Protocol::Udt => self.lacks_udp_buffer().into_iter().collect(),
+        }
+    }
+
+    fn lacks_udp_buffer(&self) -> Option<String> {
+        let (key, limit) = self.buffers.iter().find(|(key, _)| *key == "net.core.rmem_max")?;
+        (*limit < UDP_BUFFER.0).then(|| {
+            format!(
+                "this host lets a UDP socket hold only {}, which a burst can fill; as root on the receiving host: sysctl \
+                 -w {key}={}",
+                format::bytes(*limit as f64),
+                UDP_BUFFER.0
+            )
+        })
     }
 
     fn lacks_cc(&self, cc: &str, ranking: &[Choice]) -> Option<String> {
@@ -94,6 +113,24 @@ mod tests {
         let why = buffer("1GB").unwrap();
         assert!(why.contains("grants buffers of 213.0 KB only"), "{why}");
         assert!(why.contains("sysctl -w net.core.wmem_max=1000000000. Without"), "only what is short: {why}");
+        // UDT asks the kernel for neither.
+        let lacks = |host: &ThisHost, cc: &str| {
+            host.lacks_for(
+                &Transport {
+                    cc: cc.into(),
+                    streams: 1,
+                    buffer: "1GB".parse().unwrap(),
+                    pacing: None,
+                    dscp: None,
+                    mss: None,
+                },
+                &[],
+            )
+        };
+        assert_eq!((lacks(&host, "hybla").len(), lacks(&host, "udt")), (2, vec![]));
+        let stock = ThisHost { buffers: vec![("net.core.rmem_max", 212_992)], ..host };
+        let [udp] = lacks(&stock, "udt").try_into().unwrap();
+        assert!(udp.contains("hold only 213.0 KB") && udp.ends_with("sysctl -w net.core.rmem_max=16000000"), "{udp}");
         // What could not be read is not called lacking.
         assert_eq!(ThisHost::default().lacks_cc("hybla", &[]), None);
         assert_eq!(ThisHost::default().lacks_buffer("1GB".parse().unwrap()), None);
