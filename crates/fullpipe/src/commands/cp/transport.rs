@@ -360,6 +360,7 @@ impl TransportArgs {
             Via::Tcp if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender),
             Via::Tcp => self.best_of_profile(between)?,
         };
+        chosen.transport.dscp = self.dscp.filter(|_| between.via != Via::Ssh);
         if chosen.transport.protocol() == Protocol::Udt {
             return Ok(chosen);
         }
@@ -369,7 +370,6 @@ impl TransportArgs {
             chosen.why.push(format!("a relay ends TCP's connections on the way (a whole round trip takes {ms:.1} ms)"));
         }
         self.apply_flags(&mut chosen, between);
-        chosen.transport.dscp = self.dscp.filter(|_| between.via != Via::Ssh);
         if self.dscp.is_some() && between.via == Via::Ssh {
             chosen
                 .why
@@ -766,6 +766,9 @@ mod tests {
         assert_eq!((buffer, chosen.sizing), (Buffer::Bytes(Size(229_000_000)), None));
         assert_eq!((chosen.expected_bps, chosen.lacking), (Some(5e9), None));
         assert!(chosen.why[0].contains("5.000 Gb/s expected, and 2.000 Gb/s over TCP"), "{:?}", chosen.why);
+        let dscp = |words| with(&file, words, &path).1.transport.dscp.map(|dscp| dscp.to_string());
+        let marked = ["--dscp LE", "--dscp LE --transport udt", "--dscp LE --transport tcp", ""].map(dscp);
+        assert_eq!(marked, [Some("LE".into()), Some("LE".into()), Some("LE".into()), None]);
         // What asks for something else, or is in the way.
         for words in ["--transport tcp", "-n 2", "--cc cubic", "--pacing 1gbit", "--buffer sobas", "--buffer 4MB"] {
             let (_, chosen) = with(&file, words, &path);
