@@ -226,8 +226,10 @@ impl Copy<'_> {
             // The far end of an earlier attempt may still hold the lock: it ends once its disk has written.
             let may_retry = error.may_retry() || watch.moved() > 0 && error.is_locked();
             if !is_interrupted() && (!may_retry || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
-                // A far end that could say that it is stuck has a network.
-                let explains = error.is_locked() || matches!(stalled, Some(TransferError::Remote { .. }));
+                // A far end that could say that it is stuck has a network, unless the data take a path of their own.
+                let no_path = error.no_data_path().is_some() || matches!(error, TransferError::NoUdp { .. });
+                let told = !no_path && matches!(stalled, Some(TransferError::Remote { .. }));
+                let explains = error.is_locked() || told;
                 return Err(self.failed(if may_retry && explains { stalled.unwrap_or(error) } else { error }));
             }
             if !is_interrupted() {
