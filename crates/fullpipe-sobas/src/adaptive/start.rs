@@ -147,7 +147,12 @@ impl Adaptive {
             self.remeasure.pause();
             return None;
         }
+        // Paced trains are asking ones from now on.
+        self.others.search_is_over = true;
         let (capacity, sure) = self.remeasure.step(now, model, known)?;
+        if capacity > model.payload_bps(MAX_PPS) {
+            return self.leave_unlimited();
+        }
         self.capacity = Capacity::measured(capacity, sure);
         self.rate = Some(RATE.of_capacity * capacity);
         self.ceiling = Default::default();
