@@ -85,14 +85,17 @@ pub struct Joint {
 }
 
 /// Chooses the best measurement of a folder: of those within the fraction `within` of the highest rate, the one with the fewest
-/// threads, then the highest rate. `None` for no points.
+/// threads, then the highest rate. Measurements of the page cache count only if there are no others. `None` for no points.
 fn best(points: &[StoragePoint], within: f64) -> Option<StorageChoice> {
+    let is_cached = |point: &StoragePoint| point.bottleneck == Some(StorageBottleneck::PageCache);
+    let all_cached = points.iter().all(is_cached);
+    let points: Vec<&StoragePoint> = points.iter().filter(|point| all_cached || !is_cached(point)).collect();
     let highest = points.iter().map(|point| point.mean_bps).reduce(f64::max)?;
     let enough = points.iter().filter(|point| point.mean_bps >= highest * (1.0 - within));
     let point = enough.min_by(|a, b| a.threads.cmp(&b.threads).then(b.mean_bps.total_cmp(&a.mean_bps)))?;
     let alike = points.iter().filter(|p| (p.direct, p.block_bytes) == (point.direct, point.block_bytes));
     let most_threads = alike.map(|point| point.threads).max().unwrap_or(point.threads);
-    Some(StorageChoice { point: point.clone(), most_threads })
+    Some(StorageChoice { point: (*point).clone(), most_threads })
 }
 
 fn storage_remedy(choice: &StorageChoice) -> Remedy {
@@ -159,6 +162,14 @@ mod tests {
     }
 
     const NETWORK: Network = Network { rate_bps: 8.9e9, streams: 2, capacity_bps: Some(9e9) };
+
+    #[test]
+    fn the_page_cache_is_no_storage() {
+        let cached = point(1, 60.0, Some(StorageBottleneck::PageCache));
+        let joint = join(&[cached.clone(), point(4, 4.0, None)], NETWORK, &[], 0.01);
+        assert_eq!((joint.rate_bps, joint.limit), (4.0e9, Stage::Source));
+        assert_eq!(join(&[cached], NETWORK, &[], 0.01).limit, Stage::Network);
+    }
 
     #[test]
     fn the_slowest_stage_sets_the_rate() {

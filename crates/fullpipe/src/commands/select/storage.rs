@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fullpipe_path::Protocol;
 use fullpipe_path::storage::{Operation, binary};
 use fullpipe_path::transport::MAX_STREAMS;
 use fullpipe_profile::{
@@ -33,7 +34,11 @@ pub fn join_with(
         streams: selection.choice.transport.streams,
         capacity_bps: selection.capacity_bps,
     };
-    Ok(Some(join(&source, network, &destination, selection.within)))
+    let transport = &selection.choice.transport;
+    let joint = join(&source, network, &destination, selection.within);
+    // Each stream of UDT takes memory of its own for its buffers.
+    let streams = if transport.protocol() == Protocol::Udt { transport.streams } else { joint.streams };
+    Ok(Some(Joint { streams, ..joint }))
 }
 
 fn points(file: Option<&Path>, operation: Operation) -> Result<Vec<StoragePoint>> {
