@@ -29,6 +29,9 @@ use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
 use crate::{format, interrupt, progress, run_record};
 
+/// Longest time between two probes: before the data, ten are sent.
+const MAX_PROBE: Duration = Duration::from_secs(1);
+
 const EXAMPLES: &str = "\
 Examples:
   fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
@@ -238,6 +241,9 @@ pub fn run(args: &Args) -> Result {
     }
     if let Some(every) = args.probe {
         run_record::check_sample(every, "--probe")?;
+        if every.duration() > MAX_PROBE {
+            return Err(Failure::usage(format!("--probe {every}: the longest is {}s", MAX_PROBE.as_secs())));
+        }
         if matches!(path, Path::Lab(_)) {
             let why = "--probe is for a host that runs 'fullpipe serve'; a server of the testbed has one client";
             return Err(Failure::usage(why));
@@ -454,6 +460,7 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     let quiet = args.quiet || args.json || args.iperf3_json || args.interval.is_some();
     let total = match run.workload {
         Workload::Size(size) => size.0,
+        Workload::Duration(UNLIMITED) => 0,
         Workload::Duration(time) => time.0,
     };
     let bar = progress::bar(total, &run.transport.to_string(), quiet);
