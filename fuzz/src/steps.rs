@@ -245,7 +245,7 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
         4 => say(Message::Folder { name: name(rng), meta: meta(rng) }),
         5 => {
             let target = *[&b"a"[..], b"..", b"../outside", b"/", b"in/link", b""].choose(rng).unwrap_or(&&b"a"[..]);
-            say(Message::Link { name: name(rng), target: target.to_vec(), meta: meta(rng) })
+            say(Message::Link { name: name(rng), target: target.to_vec(), changed: (1, 0), meta: meta(rng) })
         }
         6 => {
             let n = rng.random_range(0..4);

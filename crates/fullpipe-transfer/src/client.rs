@@ -207,6 +207,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => {
             let trees = limited(resolve::places(&here, sources)?, order.list.as_ref());
+            resolve::check_removed(&trees, &order.options)?;
             (Role::Send(Outgoing::Trees(trees)), Task::Push(target.clone()))
         }
         Way::PushInput(input, target) => (Role::Send(Outgoing::Input(input.clone())), Task::Push(target.clone())),

@@ -14,7 +14,7 @@ use crate::error::{TransferError, local, why};
 use crate::fs::root::{Root, Within};
 use crate::fs::symlinks::{LinkOwner, MAX_LINKS};
 use crate::fs::{at, publish, users};
-use crate::protocol::message::{Deletion, Sources, Target};
+use crate::protocol::message::{Deletion, Options, Sources, Target};
 use crate::protocol::name::{Name, number, printable};
 use crate::receive::Destination;
 use crate::receive::delete::{DryRun, Rules};
@@ -173,6 +173,16 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
     }
     let name = Name::try_from(parts.join(&b'/'));
     name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
+}
+
+/// Checks that sources that are to be removed are one. Of several, the first that has a name is copied, and once it is removed
+/// another would take its place.
+pub(crate) fn check_removed(places: &[SourceTree], options: &Options) -> Result<(), TransferError> {
+    if options.remove_sources && places.len() > 1 {
+        let why = "--remove-source-files takes one source; copy the others with commands of their own";
+        return Err(TransferError::Usage(why.to_owned()));
+    }
+    Ok(())
 }
 
 /// Resolves sources as typed. No two of them may have the same name at the other end.

@@ -305,6 +305,7 @@ fn prepare(
         }
         Task::Look(paths) => {
             let sources = resolve::places(&realm, paths)?;
+            resolve::check_removed(&sources, &setup.options)?;
             let list = paths.listed.then(NameList::default);
             return looked_at(session, input, (sources, list), setup.options).map(|()| None);
         }
@@ -312,7 +313,11 @@ fn prepare(
             let Some(deletion) = &target.delete else { return Err(TransferError::Usage("nothing to compare".into())) };
             return compared(session, input, resolve::dry_run(&realm, target, deletion)?).map(|()| None);
         }
-        Task::Pull(paths) => Role::Send(Outgoing::Trees(resolve::places(&realm, paths)?)),
+        Task::Pull(paths) => {
+            let trees = resolve::places(&realm, paths)?;
+            resolve::check_removed(&trees, &setup.options)?;
+            Role::Send(Outgoing::Trees(trees))
+        }
     };
     let mut early = match setup.probably.take() {
         Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),

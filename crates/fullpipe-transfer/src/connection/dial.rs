@@ -268,7 +268,9 @@ fn is_end(error: &TransferError) -> bool {
 /// Explains an error of a control connection. If ssh could not start the far end, or lost it, the new error has the reason
 /// that ssh or the far end printed.
 pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferError {
-    if let (TransferError::Lost { peer, .. }, true) = (&error, line.tokenless) {
+    // One that does not answer in time is stuck.
+    let is_late = matches!(&error, TransferError::Lost { source, .. } if source.kind() == std::io::ErrorKind::TimedOut);
+    if let (TransferError::Lost { peer, .. }, true, false) = (&error, line.tokenless, is_late) {
         return TransferError::Unreachable(format!(
             "{peer} does not serve files without a token: perhaps it wants one (give it with --token-file), or its \
              'fullpipe serve' has no --root. Ask its operator; the server's log has the reason"

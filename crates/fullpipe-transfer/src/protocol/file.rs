@@ -69,10 +69,11 @@ pub fn file_key(name: &Name, size: u64, mtime: (i64, u32), changed: (i64, u32)) 
     number(&hasher.finalize())
 }
 
-/// A number that identifies the version of a symbolic link.
-pub fn link_key(name: &Name, target: &[u8]) -> u64 {
+/// A number that identifies the version of a symbolic link, by its target and the time of its last change.
+pub fn link_key(name: &Name, target: &[u8], (seconds, nanos): (i64, u32)) -> u64 {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(b"link").update(&(target.len() as u64).to_le_bytes()).update(target).update(name.bytes());
+    hasher.update(b"link").update(&seconds.to_le_bytes()).update(&nanos.to_le_bytes());
+    hasher.update(&(target.len() as u64).to_le_bytes()).update(target).update(name.bytes());
     number(&hasher.finalize())
 }
 

@@ -105,6 +105,8 @@ pub enum Message {
         name: Name,
         /// The path that the link points at.
         target: Vec<u8>,
+        /// Time of the link's last change (ctime): seconds since 1970, and nanoseconds.
+        changed: (i64, u32),
         /// The link's owner and times.
         meta: Meta,
     },

@@ -49,8 +49,13 @@ impl Receiver {
         }
     }
 
-    /// Makes a symbolic link, or skips it.
-    pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
+    /// Makes a symbolic link, or skips it. With the target comes the time of the source's last change.
+    pub(super) fn link(
+        &self,
+        name: &Name,
+        (target, changed): (&[u8], (i64, u32)),
+        meta: &Meta,
+    ) -> Result<(), TransferError> {
         let make = || -> io::Result<Unset> {
             let name = self.names.final_name(name)?;
             let folder = self.parent(&name)?;
@@ -67,7 +72,7 @@ impl Receiver {
             Ok(unset) => {
                 self.not_kept(name, &unset);
                 self.counters.named(name);
-                self.link_named(name, link_key(name, target));
+                self.link_named(name, link_key(name, target, changed));
             }
             Err(e) => self.skip(name.bytes(), &e)?,
         }

@@ -63,7 +63,8 @@ impl Receiver {
         if (journaled.on_disk.is_some() || compares)
             && let Ok(Some((want, is_same))) = self.stays(item, journaled)
         {
-            if is_same {
+            // With --verify, what was here before this attempt is not read back, so its source stays.
+            if is_same && !self.options.verify {
                 self.complete(&item.name, key)?;
             }
             let mut summary = lock(&self.summary);
@@ -104,7 +105,7 @@ impl Receiver {
     /// What to answer if the file that is here under an offered file's name stays: an earlier attempt put it here
     /// (`journaled`), `--update` asks to keep files that are the same or newer, or `--checksum` those of the same content. Sets
     /// its permissions and syncs it, if the options ask for that. Returns also whether the file is the one that is offered, not
-    /// only a newer one.
+    /// only a newer one, nor the source itself.
     fn stays(&self, item: &FileItem, journaled: Journaled) -> io::Result<Option<(Want, bool)>> {
         let Journaled { on_disk, suspect_since_s } = journaled;
         let update = self.options.update;
@@ -117,6 +118,8 @@ impl Receiver {
         };
         let file = File::from(file);
         let now = file.metadata()?;
+        // The source itself, on a file system that both ends see, is no copy of the source.
+        let is_copy = (now.ctime(), now.ctime_nsec() as u32) != item.changed;
         // With --update, a file that is newer here stays.
         if update && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
             return Ok(Some((if now.len() == item.size { Want::Nothing } else { Want::Newer }, false)));
@@ -137,7 +140,7 @@ impl Receiver {
                 file.sync_all()?;
                 metadata::sync_folder(self.root.folder(name.parent().as_ref())?, &file)?;
             }
-            return Ok(Some((Want::Nothing, true)));
+            return Ok(Some((Want::Nothing, is_copy)));
         }
         let sure = on_disk.is_some() || suspect_since_s.is_none_or(|since| changed_before(now.ctime(), since));
         if !metadata::unchanged(&file, item.size, item.meta.mtime)? || !sure {
@@ -166,7 +169,7 @@ impl Receiver {
                 lock(&self.journal).add(&Record::Done { file: item.key(), synced: true })?;
             }
         }
-        Ok(Some((Want::Nothing, true)))
+        Ok(Some((Want::Nothing, is_copy)))
     }
 }
 

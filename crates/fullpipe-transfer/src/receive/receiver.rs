@@ -413,9 +413,9 @@ impl Handler for Receiver {
                 self.changes.apply(&mut meta, Some(true));
                 self.folder(&name, meta)?;
             }
-            Message::Link { name, target, mut meta } => {
+            Message::Link { name, target, changed, mut meta } => {
                 self.changes.apply(&mut meta, None);
-                self.link(&name, &target, &meta)?;
+                self.link(&name, (&target, changed), &meta)?;
             }
             Message::HardLink { mut item, to } if self.options.hard_links => {
                 self.changes.apply(&mut item.meta, Some(false));

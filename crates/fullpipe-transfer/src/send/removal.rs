@@ -46,7 +46,7 @@ impl Sender {
         }
         match result {
             Ok(Removal::Removed) => removals.removed.files += 1,
-            Ok(Removal::Later) => removals.late.push((name, key)),
+            Ok(Removal::Later) => drop(removals.late.insert(name, key)),
             Ok(Removal::Gone) => {}
             Err(e) => removals.removed.failed.add(SkippedEntry::new(name.bytes(), why(&e))),
         }

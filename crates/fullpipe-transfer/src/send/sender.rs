@@ -90,7 +90,7 @@ pub(super) struct State {
 pub(super) struct Removals {
     pub(super) removed: Removed,
     /// What the receiver has, and what is removed only when everything is done.
-    pub(super) late: Vec<(Name, u64)>,
+    pub(super) late: HashMap<Name, u64>,
     pub(super) changed: Changed,
 }
 
@@ -330,9 +330,9 @@ impl Sender {
                         self.found(Arc::new(source), &mut batch)
                     }
                     Found::Folder { name, meta, .. } => self.session.send(&Message::Folder { name, meta }),
-                    Found::Link { name, target, meta } => {
+                    Found::Link { name, target, changed, meta } => {
                         self.counters.named(&name);
-                        self.session.send(&Message::Link { name, target, meta })
+                        self.session.send(&Message::Link { name, target, changed, meta })
                     }
                     Found::Omitted(_) => Ok(()),
                     Found::Skipped(entry) => {

@@ -50,9 +50,6 @@ impl SourceTree {
     pub(crate) fn remove(&self, name: &Name, key: u64, at_end: bool, changed: &mut Changed) -> io::Result<Removal> {
         let Some(below) = self.below(name) else { return Ok(Removal::Gone) };
         let is_named = below.as_os_str().is_empty();
-        if is_named && !at_end {
-            return Ok(Removal::Later);
-        }
         let (folder, last) = match self.folder_of(&below) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Removal::Gone),
             found => found?,
@@ -78,14 +75,14 @@ impl SourceTree {
             SFlag::S_IFLNK if is_named => {
                 return Err(io::Error::other("it is a symbolic link to what was copied; both stay"));
             }
-            SFlag::S_IFLNK => link_key(name, nix::fcntl::readlinkat(&file, "")?.as_bytes()) == key,
+            SFlag::S_IFLNK => link_key(name, nix::fcntl::readlinkat(&file, "")?.as_bytes(), ctime(&stat)) == key,
             _ => false,
         };
         if !is_same {
             return Err(io::Error::other("it has changed since it was copied"));
         }
         let has_names = at::kind(&stat) == SFlag::S_IFREG && stat.st_nlink > 1;
-        if has_names && !at_end {
+        if (is_named || has_names) && !at_end {
             return Ok(Removal::Later);
         }
         nix::unistd::unlinkat(&folder, last, UnlinkatFlags::NoRemoveDir)?;
@@ -179,8 +176,13 @@ mod tests {
         let b = copied("sub/b");
         std::os::unix::fs::symlink("sub", at("link")).unwrap();
         assert!(remove("link/b", b).is_err() && at("sub/b").exists());
-        assert!(remove("link", link_key(&name("link"), b"elsewhere")).is_err() && at("link").is_symlink());
-        assert!(matches!(remove("link", link_key(&name("link"), b"sub")), Ok(Removal::Removed)));
+        let meta = fs::symlink_metadata(at("link")).unwrap();
+        let version = |target: &[u8], nanos| link_key(&name("link"), target, (meta.ctime(), nanos));
+        let nanos = meta.ctime_nsec() as u32;
+        // Nor one that was made anew, as by a copy onto itself.
+        assert!(remove("link", version(b"elsewhere", nanos)).is_err() && at("link").is_symlink());
+        assert!(remove("link", version(b"sub", nanos ^ 1)).is_err() && at("link").is_symlink());
+        assert!(matches!(remove("link", version(b"sub", nanos)), Ok(Removal::Removed)));
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub enum Found {
         name: Name,
         /// The path that the link points at.
         target: Vec<u8>,
+        /// Time of the link's last change (ctime): seconds since 1970, and nanoseconds.
+        changed: (i64, u32),
         /// The link's owner and times.
         meta: Meta,
     },
@@ -514,7 +516,12 @@ fn one(name: Name, at: FileLocation, stat: &FileStat) -> Found {
         SFlag::S_IFLNK => {
             let target = at.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
             match target {
-                Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
+                Ok(target) => Found::Link {
+                    target: target.as_bytes().to_vec(),
+                    changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+                    meta,
+                    name,
+                },
                 Err(e) => skipped(&unreadable(&e)),
             }
         }

@@ -226,10 +226,10 @@ impl Copy<'_> {
             // The far end of an earlier attempt may still hold the lock: it ends once its disk has written.
             let may_retry = error.may_retry() || watch.moved() > 0 && error.is_locked();
             if !is_interrupted() && (!may_retry || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
-                // A far end that could say that it is stuck has a network, unless the data take a path of their own.
-                let no_path = error.no_data_path().is_some() || matches!(error, TransferError::NoUdp { .. });
-                let told = !no_path && matches!(stalled, Some(TransferError::Remote { .. }));
-                let explains = error.is_locked() || told;
+                // A far end that is reached and does not answer is stuck as before. Where it is not reached, that is the error.
+                let is_reached = error.no_data_path().is_none()
+                    && !matches!(error, TransferError::Unreachable(_) | TransferError::NoUdp { .. });
+                let explains = error.is_locked() || is_reached;
                 return Err(self.failed(if may_retry && explains { stalled.unwrap_or(error) } else { error }));
             }
             if !is_interrupted() {

@@ -118,7 +118,7 @@ fn message(rng: &mut StdRng) -> Message {
         3 => Message::Offer(vec![]),
         4 => Message::Want(vec![message::Want::All; rng.random_range(0..100)]),
         5 => Message::Folder { name, meta },
-        6 => Message::Link { name, target: vec![0; 5000], meta },
+        6 => Message::Link { name, target: vec![0; 5000], changed: (1, 0), meta },
         7 => Message::FileEnd { id: rng.random(), reading: Reading::Whole },
         8 => {
             let mut left = Skipped::default();

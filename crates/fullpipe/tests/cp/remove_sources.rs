@@ -37,7 +37,7 @@ fn same_as_before(host: &Host) {
 #[test]
 fn what_was_copied_is_removed_and_folders_stay() {
     both_ways(|push| {
-        for words in ["", "-H", "--verify"] {
+        for words in ["", "--verify"] {
             let host = Host::start();
             trees(&host);
             let planned = host.copy(push, "-r --remove-source-files --dry-run", "tree/.", "to/").ok();
@@ -141,10 +141,66 @@ fn a_killed_copy_has_removed_only_what_is_there_and_goes_on() {
     });
 }
 
+/// Both ends may see one file system. What is there is the source, and not a copy of it.
+#[test]
+fn a_copy_onto_itself_removes_nothing() {
+    both_ways(|push| {
+        for words in ["", "-u", "-c"] {
+            let host = Host::start();
+            trees(&host);
+            let done = host.copy(push, &format!("-r --remove-source-files --json {words}"), "tree/.", "tree/").run();
+            assert_eq!(done.number("removed_sources"), 0, "{words}: {} {}", done.out, done.err);
+            for file in ["large", "first", "sub/small", "sub/none", "sub/second"] {
+                same(&host.file("before").join(file), &host.file("tree").join(file));
+            }
+            assert_eq!(fs::read_link(host.file("tree/sub/link")).unwrap().to_str(), Some("../first"));
+        }
+    });
+}
+
+/// Of two that bring one name, the second would take the place of the first once that is gone.
+#[test]
+fn several_sources_are_refused() {
+    both_ways(|push| {
+        let host = Host::start();
+        trees(&host);
+        let source = if push {
+            vec![host.file("tree").into_os_string(), host.file("before").into_os_string()]
+        } else {
+            vec![host.far("tree"), host.far("before")]
+        };
+        let mut cp = host.cp();
+        cp.words("-r --remove-source-files");
+        for one in source {
+            cp.arg(one);
+        }
+        cp.arg(if push { host.far("to/") } else { host.file("to/").into_os_string() });
+        cp.fails(2, "--remove-source-files takes one source");
+        assert!(host.file("tree/large").exists() && host.file("before/large").exists());
+    });
+}
+
+/// What was there before is not read back, so its source stays.
+#[test]
+fn with_verify_only_what_was_read_back_is_removed() {
+    both_ways(|push| {
+        let host = Host::start();
+        trees(&host);
+        host.copy(push, "-r --exclude large", "tree/.", "to/").ok();
+        let done = host.copy(push, "-ru --verify --remove-source-files --json", "tree/.", "to/").ok();
+        // Links are made anew.
+        assert_eq!(done.number("removed_sources"), 2, "{}", done.out);
+        only(&host.file("tree"), &["empty", "first", "sub"]);
+    });
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let host = Host::start();
     trees(&host);
+    for flag in ["--hard-links", "--xattrs", "--acls"] {
+        host.copy(true, &format!("-r --remove-source-files {flag}"), "tree", "to").fails(2, flag);
+    }
     host.copy(true, "-r --remove-source-files --delete", "tree", "to").fails(2, "--delete");
     host.copy(true, "-rL --remove-source-files", "tree", "to").fails(2, "--dereference");
     let mut cp = host.cp();

@@ -61,9 +61,9 @@ pub struct Args {
     /// Delete at most N files and folders
     #[arg(long, value_name = "N", requires = "delete", help_heading = FILES)]
     pub max_delete: Option<u64>,
-    /// Remove each file and link of the sources once the destination has it, complete and on disk (--fsync is implied); what has
+    /// Remove each file and link of the source once the destination has it, complete and on disk (--fsync is implied); what has
     /// changed meanwhile stays, and so do folders
-    #[arg(long, conflicts_with_all = ["delete", "dereference"], help_heading = FILES)]
+    #[arg(long, conflicts_with_all = ["delete", "dereference", "hard_links", "xattrs", "acls"], help_heading = FILES)]
     pub remove_source_files: bool,
     /// Copy what symbolic links point to, not the links
     #[arg(long, short = 'L', help_heading = FILES)]
