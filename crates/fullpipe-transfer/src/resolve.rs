@@ -177,6 +177,9 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
 
 /// Checks that sources that are to be removed are one. Of several, the first that has a name is copied, and once it is removed
 /// another would take its place.
+///
+/// # Errors
+/// There are several.
 pub(crate) fn check_removed(places: &[SourceTree], options: &Options) -> Result<(), TransferError> {
     if options.remove_sources && places.len() > 1 {
         let why = "--remove-source-files takes one source; copy the others with commands of their own";

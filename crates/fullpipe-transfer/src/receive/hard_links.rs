@@ -17,9 +17,6 @@ use crate::threads::lock;
 impl Receiver {
     /// Takes in a hard link, which is made at the end. The journal keeps it until then.
     pub(super) fn hard_link(&self, item: FileItem, to: Name) -> Result<(), TransferError> {
-        if self.options.remove_sources {
-            lock(&self.hard_link_keys).insert(item.name.clone(), item.key());
-        }
         let size = item.size;
         let record = Record::HardLink { name: item.name, to, size, mtime: item.meta.mtime, uid: item.meta.uid };
         lock(&self.journal).add(&record).map_err(local("writing the journal"))
@@ -39,8 +36,6 @@ impl Receiver {
                         lock(&self.summary).files += 1;
                         self.counters.done_files.fetch_add(1, Ordering::Relaxed);
                         self.counters.named(&name);
-                        let key = lock(&self.hard_link_keys).remove(&name);
-                        result = key.map_or(Ok(()), |key| self.complete(&name, key));
                     }
                     Err(e) => result = self.skip(name.bytes(), &e),
                 }

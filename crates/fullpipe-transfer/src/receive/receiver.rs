@@ -8,7 +8,6 @@
 //! reading. Apart from duplicating a descriptor, no other lock is held across a system call, and none while a file is
 //! opened or a message sent.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -106,8 +105,6 @@ pub struct Receiver {
     pub(super) deleting: Mutex<Option<Progress>>,
     /// Guards what is complete and was not told to the sender yet. It is held while the sender is told.
     pub(super) complete: Mutex<Complete>,
-    /// Guards the numbers of the versions of hard links that are to be made ([`FileItem::key`]). It is held alone.
-    pub(super) hard_link_keys: Mutex<HashMap<Name, u64>>,
     /// Guards what the sender has removed, once the sender has said so.
     removed: Mutex<Option<Removed>>,
     /// Guards the losses that the sender reports.
@@ -173,7 +170,6 @@ impl Receiver {
             rules: to.rules,
             deleting: Mutex::default(),
             complete: Mutex::default(),
-            hard_link_keys: Mutex::default(),
             removed: Mutex::default(),
             losses: Mutex::default(),
             journal_synced: OnceLock::new(),

@@ -32,19 +32,9 @@ impl Sender {
     fn remove_one(&self, name: Name, key: u64, at_end: bool) {
         self.session.moved(1);
         let mut removals = lock(&self.removals);
-        // If several sources may have the name, the one with the right version was copied.
-        let mut result = Ok(Removal::Gone);
-        for tree in self.from.trees() {
-            match tree.remove(&name, key, at_end, &mut removals.changed) {
-                Ok(Removal::Gone) => {}
-                Err(e) => result = Err(e),
-                done => {
-                    result = done;
-                    break;
-                }
-            }
-        }
-        match result {
+        // There is one source (`resolve::check_removed`).
+        let Some(tree) = self.from.trees().first() else { return };
+        match tree.remove(&name, key, at_end, &mut removals.changed) {
             Ok(Removal::Removed) => removals.removed.files += 1,
             Ok(Removal::Later) => drop(removals.late.insert(name, key)),
             Ok(Removal::Gone) => {}

@@ -35,7 +35,7 @@ pub(crate) enum Removal {
 }
 
 impl SourceTree {
-    /// The path below this source of an entry with this name at the destination; `None` if another source has it.
+    /// The path below this source of an entry with this name at the destination; `None` if it is not of this source.
     fn below(&self, name: &Name) -> Option<PathBuf> {
         match &self.top {
             Some(top) => name.path().strip_prefix(top.path()).ok().map(Path::to_owned),
