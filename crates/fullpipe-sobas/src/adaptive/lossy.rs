@@ -79,7 +79,7 @@ impl Adaptive {
     /// The path loses segments by itself. Only a queue shows that others have come, or that the path carries less.
     pub(super) fn lossy(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
         let queue = self.standing_queue(model, now, SIGHT.standing_ns)?;
-        if queue <= self.high(model) {
+        if queue <= self.high_beside_trains(now, model) {
             return self.remeasure(now, model);
         }
         let given = queued_bps(model, now)?;

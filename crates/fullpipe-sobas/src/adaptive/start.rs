@@ -111,8 +111,7 @@ impl Adaptive {
     /// while, in case it was too low. No other rate is tried, because a queue of 64 KB would not forgive it.
     pub(super) fn hold(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
         let queue = self.standing_queue(model, now, SIGHT.standing_start_ns)?;
-        let trains = self.capacity.bps.map_or(0.0, |known| self.remeasure.queue_s(now, model, known));
-        if queue <= self.high(model) + trains {
+        if queue <= self.high_beside_trains(now, model) {
             return self.raise_capacity(now, model).or_else(|| self.remeasure(now, model));
         }
         let given = queued_bps(model, now)?;

@@ -128,6 +128,12 @@ impl Adaptive {
         self.queue.high(self.part(), self.burst(model))
     }
 
+    /// The same while trains ask whether the path has become faster, which may queue themselves, seconds.
+    pub(super) fn high_beside_trains(&self, now: u64, model: &NetworkModel) -> f64 {
+        let trains = self.capacity.bps.map_or(0.0, |known| self.remeasure.queue_s(now, model, known));
+        self.high(model) + trains
+    }
+
     /// A shorter queue than this has gone, seconds.
     pub(super) fn low(&self, model: &NetworkModel) -> f64 {
         self.queue.low(self.burst(model))
