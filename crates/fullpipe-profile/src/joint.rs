@@ -26,7 +26,7 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
-    /// More threads than were measured: each added thread still helped.
+    /// More threads: no more than these were measured.
     MoreThreads,
     /// Faster storage: more threads were measured and were no faster, or a copy cannot have more.
     FasterStorage,
@@ -57,6 +57,8 @@ pub struct Network {
     pub rate_bps: f64,
     /// Its number of streams.
     pub streams: u16,
+    /// Whether a copy keeps that number, as each stream of UDT takes memory of its own for its buffers.
+    pub streams_stay: bool,
     /// Capacity, if it is known.
     pub capacity_bps: Option<f64>,
 }
@@ -76,7 +78,8 @@ pub struct Joint {
     pub source: Option<StorageChoice>,
     /// How to write, if the destination's storage was measured.
     pub destination: Option<StorageChoice>,
-    /// Streams of the copy: the most of what the network and each storage need, as each stream has a thread at both ends.
+    /// Streams of the copy: the most of what the network and each storage need, as each stream has a thread at both ends; over UDT
+    /// those of the network.
     pub streams: u16,
     /// Bytes of a block, of the slower storage.
     pub block_bytes: Option<u64>,
@@ -127,7 +130,8 @@ pub fn join(source: &[StoragePoint], network: Network, destination: &[StoragePoi
     };
     let slower = if read < write { &source } else { &destination }.as_ref().map(|choice| &choice.point);
     let threads = |choice: &Option<StorageChoice>| choice.as_ref().map_or(0, |c| c.point.threads);
-    let streams = network.streams.max(threads(&source)).max(threads(&destination)).min(MAX_STREAMS);
+    let most = network.streams.max(threads(&source)).max(threads(&destination)).min(MAX_STREAMS);
+    let streams = if network.streams_stay { network.streams } else { most };
     Joint {
         rate_bps,
         limit,
@@ -161,7 +165,7 @@ mod tests {
         }
     }
 
-    const NETWORK: Network = Network { rate_bps: 8.9e9, streams: 2, capacity_bps: Some(9e9) };
+    const NETWORK: Network = Network { rate_bps: 8.9e9, streams: 2, streams_stay: false, capacity_bps: Some(9e9) };
 
     #[test]
     fn the_page_cache_is_no_storage() {

@@ -26,7 +26,7 @@ pub mod receive;
 pub mod resolve;
 pub mod send;
 pub mod server;
-mod sizes;
+pub mod sizes;
 pub mod sobas;
 pub mod source;
 pub mod storage;

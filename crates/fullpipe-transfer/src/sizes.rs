@@ -1,5 +1,10 @@
 //! Sizes that both ends and several parts of one end must agree on.
 
+use std::ops::RangeInclusive;
+
+/// Sizes of a block that a user may ask for, bytes: 64 KiB to 64 MiB.
+pub const BLOCKS: RangeInclusive<u32> = 64 << 10..=64 << 20;
+
 /// Files up to this size travel whole, many together.
 pub(crate) const SMALL: u64 = 1 << 20;
 

@@ -19,7 +19,6 @@ mod windows;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +30,7 @@ use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, th
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use fullpipe_transfer::protocol::name::printable;
+use fullpipe_transfer::sizes::BLOCKS;
 use fullpipe_transfer::source::name_list::NameList;
 use rand::RngExt;
 
@@ -49,8 +49,6 @@ const MAX_IDLE_ATTEMPTS: u32 = 5;
 const MAX_PAUSE_LOG2_S: u32 = 5;
 /// How often a pause looks for Ctrl-C.
 const INTERRUPT_POLL: Duration = Duration::from_millis(100);
-/// The values that `--block` takes, bytes: 64 KiB to 64 MiB.
-const BLOCK: RangeInclusive<u32> = 64 << 10..=64 << 20;
 
 /// Copies. With `--json`, the last line tells how the copy ended, also when it failed.
 pub fn run(args: Args) -> Result {
@@ -143,7 +141,7 @@ fn command_line(words: impl Iterator<Item = OsString>) -> String {
 
 /// Turns the flags into the options of the protocol.
 fn options(args: &Args) -> Result<Options> {
-    let Some(block) = u32::try_from(args.block.0).ok().filter(|bytes| BLOCK.contains(bytes)) else {
+    let Some(block) = u32::try_from(args.block.0).ok().filter(|bytes| BLOCKS.contains(bytes)) else {
         let why = format!("--block {} is out of range; give 64KiB to 64MiB", args.block);
         return Err(Failure::usage(why));
     };

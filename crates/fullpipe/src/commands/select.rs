@@ -332,7 +332,7 @@ fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] 
         None => (Some(FilePath::new("runs")), 1),
     };
     let folder = folder.unwrap_or(FilePath::new(".")).to_string_lossy().into_owned();
-    let folder = shlex::try_quote(&folder).map_or_else(|_| folder.clone(), |quoted| quoted.into_owned());
+    let folder = format::quoted(&folder);
     let Transport { streams, buffer, pacing, .. } = &needed.transport;
     let pacing = pacing.map(|rate| format!(" --pacing {rate}")).unwrap_or_default();
     let workload = match selection.workload {

@@ -9,6 +9,7 @@ use fullpipe_profile::{
     Joint, Network, Remedy, Selection, Stage, StorageChoice, StoragePoint, join, parse_storage, read_text,
 };
 use fullpipe_transfer::protocol::name::one_line;
+use fullpipe_transfer::sizes::BLOCKS;
 
 use crate::failure::Result;
 use crate::format;
@@ -32,13 +33,10 @@ pub fn join_with(
     let network = Network {
         rate_bps: size_bps.unwrap_or(selection.choice.expected.mean_bps),
         streams: selection.choice.transport.streams,
+        streams_stay: selection.choice.transport.protocol() == Protocol::Udt,
         capacity_bps: selection.capacity_bps,
     };
-    let transport = &selection.choice.transport;
-    let joint = join(&source, network, &destination, selection.within);
-    // Each stream of UDT takes memory of its own for its buffers.
-    let streams = if transport.protocol() == Protocol::Udt { transport.streams } else { joint.streams };
-    Ok(Some(Joint { streams, ..joint }))
+    Ok(Some(join(&source, network, &destination, selection.within)))
 }
 
 fn points(file: Option<&Path>, operation: Operation) -> Result<Vec<StoragePoint>> {
@@ -74,7 +72,9 @@ pub fn print(joint: &Joint) {
 
 /// The flags of `cp` that storage decides, after those of the transport.
 pub fn flags(joint: &Joint) -> String {
-    let block = joint.block_bytes.map(|bytes| format!(" --block {}", binary(bytes))).unwrap_or_default();
+    let (least, most) = (u64::from(*BLOCKS.start()), u64::from(*BLOCKS.end()));
+    let block =
+        joint.block_bytes.map(|bytes| format!(" --block {}", binary(bytes.clamp(least, most)))).unwrap_or_default();
     let direct = joint.direct.map(|on| format!(" --direct {}", if on { "on" } else { "off" })).unwrap_or_default();
     block + &direct
 }
@@ -110,13 +110,16 @@ fn help(joint: &Joint) -> String {
     };
     let threads = choice.as_ref().map_or(1, |choice| choice.point.threads);
     let folder = choice.as_ref().map_or("FOLDER", |choice| &choice.point.folder);
-    let folder = shlex::try_quote(folder).map_or_else(|_| folder.to_owned(), |quoted| quoted.into_owned());
+    let folder = format::quoted(&one_line(folder.as_bytes()));
     let operation = if joint.limit == Stage::Source { "--read" } else { "--write" };
     match joint.remedy {
         Remedy::MoreThreads => format!(
             "perhaps more threads, as no more were measured: fullpipe measure disk:{folder} {operation} --threads {threads}-{}",
             threads.saturating_mul(4).min(MAX_STREAMS)
         ),
+        Remedy::FasterStorage if threads >= MAX_STREAMS => {
+            format!("only faster storage: a copy has at most {MAX_STREAMS} threads")
+        }
         Remedy::FasterStorage => {
             let most = choice.as_ref().map_or(threads, |choice| choice.most_threads);
             format!("only faster storage: more threads are no faster (up to {most} were measured)")

@@ -39,11 +39,6 @@ pub fn check(mount: &Mount, host: &Host, by: &Yardstick) -> Vec<Finding> {
     findings
 }
 
-/// A word as a shell takes it.
-fn quoted(text: &str) -> String {
-    shlex::try_quote(text).map_or_else(|_| text.to_owned(), |quoted| quoted.into_owned())
-}
-
 /// The command that mounts it again with other options.
 fn remount(mount: &Mount, changes: &[String]) -> String {
     // Options that the kernel adds by itself.
@@ -59,8 +54,8 @@ fn remount(mount: &Mount, changes: &[String]) -> String {
             options.push(option);
         }
     }
-    let (folder, source) = (quoted(&mount.folder.to_string_lossy()), quoted(&mount.source));
-    format!("umount {folder} && mount -t {} -o {} {source} {folder}", mount.kind, quoted(&options.join(",")))
+    let (folder, source) = (format::quoted(&mount.folder.to_string_lossy()), format::quoted(&mount.source));
+    format!("umount {folder} && mount -t {} -o {} {source} {folder}", mount.kind, format::quoted(&options.join(",")))
 }
 
 /// A finding whose commands unmount the file system.
@@ -87,7 +82,8 @@ fn read_ahead(mount: &Mount, by: &Yardstick) -> Finding {
     let finding = Finding::costs(subject, shown, words).leaves(bps);
     let key = if mount.kind == "nfs4" { "nfs4" } else { "nfs" };
     // Whatever device the mount has by then: another one after it was mounted again.
-    let file = format!("/sys/class/bdi/$(mountpoint -d {})/read_ahead_kb", quoted(&mount.folder.to_string_lossy()));
+    let file =
+        format!("/sys/class/bdi/$(mountpoint -d {})/read_ahead_kb", format::quoted(&mount.folder.to_string_lossy()));
     finding
         .fix(format!("echo {wanted} > {file}"))
         .keep(NFS_FILE, "[nfsrahead]")
@@ -111,7 +107,7 @@ fn request(mount: &Mount, by: &Yardstick, name: &str, again: &str) -> Finding {
         return Finding::unseen(
             name,
             "the kernel does not tell it",
-            format!("nfsstat -m {}", quoted(&mount.folder.to_string_lossy())),
+            format!("nfsstat -m {}", format::quoted(&mount.folder.to_string_lossy())),
         );
     };
     let shown = format::bytes(bytes as f64);
