@@ -487,11 +487,9 @@ def test_interval_lines_are_no_part_of_the_record(server: Server) -> None:
 
 
 def test_a_measurement_is_one_record(server: Server) -> None:
-    for more in ([], ["--interval=50ms"]):
-        with pytest.raises(UsageError, match="measure: returns one record; leave out --repeat"):
-            fullpipe.measure(
-                server.address, size="1MB", token_file=server.token, flags=["--repeat", "2", *more]
-            )
+    for flags in (["--repeat=2"], ["--repeat=2", "--interval=50ms"], ["--bidir"]):
+        with pytest.raises(UsageError, match="measure: returns one record; leave out --repeat and --bidir"):
+            fullpipe.measure(server.address, size="1MB", token_file=server.token, flags=flags)
 
 
 def test_a_measurement_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def test_a_ratio_covers_at_least_its_level(
 
 
 def test_skewed_runs_cover_less() -> None:
-    # What docs/explanation/analysis.md says: 88 to 90% for few runs if only those after are skewed.
+    # What docs/explanation/analysis.md says: about 89% if only the runs after are skewed.
     rng = np.random.default_rng(3)
     both = [ratio(skewed(rng, 5), skewed(rng, 5)) for _ in range(1500)]
     assert sum(one.low <= 1 <= one.high for one in both) / 1500 >= 0.95
