@@ -87,7 +87,7 @@ class Measurement(_Measured):
 
 
 class MeasureOptions(TypedDict, total=False):
-    """Flags of `fullpipe measure` as keyword arguments; `flags` takes the others, but not --repeat and --bidir."""
+    """Flags of `fullpipe measure` as keyword arguments; `flags` takes others, but not --repeat and --bidir."""
 
     transport: Text
     cc: Text
@@ -203,7 +203,9 @@ def measure(target: str, *, flags: Sequence[str] = (), **options: Unpack[Measure
     words = flags_of("measure", options, MeasureOptions, flags)
     records, ended = _records("measure", target, words, "run")
     if len(records) > 1:
-        raise UsageError("measure: returns one record; leave out --repeat and --bidir, and call it several times")
+        raise UsageError(
+            "measure: returns one record; leave out --repeat and --bidir, and call it several times"
+        )
     (record,) = records
     return Measurement(record.header, record.body, record.result, tuple(ended.notes()))
 
