@@ -87,7 +87,7 @@ class Measurement(_Measured):
 
 
 class MeasureOptions(TypedDict, total=False):
-    """Flags of `fullpipe measure` as keyword arguments; `flags` takes others, but not --repeat and --bidir."""
+    """Flags of `fullpipe measure` as keyword arguments; `flags` takes others, not --repeat or --bidir."""
 
     transport: Text
     cc: Text
