@@ -6,6 +6,7 @@
 mod admission;
 mod bottleneck;
 pub mod callers;
+pub mod combine;
 mod error;
 pub mod host_info;
 mod limits;
@@ -28,9 +29,10 @@ pub mod tcp_info;
 mod traffic;
 pub mod wire;
 
+pub use combine::Measured;
 pub use error::{Denial, NetError};
 pub use limits::{Admitted, AnonymousLimits};
 pub use local_end::LocalEnd;
-pub use measure::{Measured, measure, measure_both};
+pub use measure::{measure, measure_both};
 pub use serve::{ServeOptions, Server};
 pub use session::{Observed, Progress, Watcher};

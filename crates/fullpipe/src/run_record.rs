@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fullpipe_net::measure::Measured;
+use fullpipe_net::Measured;
 use fullpipe_path::record::{self, Copied, Header};
 use fullpipe_path::{ExitClass, Path, Run, Time};
 use serde_json::{Value, json};

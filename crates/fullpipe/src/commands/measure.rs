@@ -3,22 +3,23 @@
 mod guest_commands;
 mod intervals;
 mod iperf3_json;
+mod print;
 mod storage;
 
 use std::cell::{Cell, RefCell};
 use std::io::BufWriter;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_lab::Lab;
-use fullpipe_net::measure::{MeasureOptions, Measured};
+use fullpipe_net::Measured;
+use fullpipe_net::measure::MeasureOptions;
 use fullpipe_net::sample::Sample;
 use fullpipe_net::side::Side;
-use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_net::wire::Request;
 use fullpipe_net::{LocalEnd, Progress, Watcher};
-use fullpipe_path::record::{Bottleneck, Outcome, Probed};
+use fullpipe_path::record::Outcome;
 use fullpipe_path::transport::{self, UDT, UNLIMITED};
 use fullpipe_path::{
     Buffer, Direction, Dscp, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
@@ -373,7 +374,7 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
             if i > 0 {
                 outln!();
             }
-            print(run, outcome, text, target.as_deref());
+            print::print(run, outcome, text, target.as_deref());
         }
     }
     // Nothing else ends a run without a limit.
@@ -502,44 +503,13 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     }
     bar.finish_and_clear();
     if args.guest.is_none() {
-        measured.iter().for_each(|measured| warn_of_limits(run, measured));
+        measured.iter().for_each(|measured| print::warn_of_limits(run, measured));
     }
     if !run.bidir {
         return Ok(measured.into_iter().map(|measured| (described.clone(), measured)).collect());
     }
     let directions = [Direction::Send, Direction::Receive].map(|direction| Run { direction, ..described.clone() });
     Ok(directions.into_iter().zip(measured).collect())
-}
-
-/// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
-fn warn_of_limits(run: &Run, measured: &Measured) {
-    if run.transport.protocol() == Protocol::Udt {
-        // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
-        let got = measured.receiver.rcvbuf / 2;
-        if got < UDP_BUFFER.0 && measured.outcome.retransmits > 0 {
-            errln!(
-                "warning: packets were lost, and the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which a burst \
-                 can fill; there, as root: sysctl -w net.core.rmem_max={}",
-                Size(got),
-                UDP_BUFFER.0
-            );
-        }
-        return;
-    }
-    let Buffer::Bytes(asked) = run.transport.buffer else { return };
-    for (end, got, what, sysctl) in [
-        ("sender", measured.sender.sndbuf, "SO_SNDBUF", "net.core.wmem_max"),
-        ("receiver", measured.receiver.rcvbuf, "SO_RCVBUF", "net.core.rmem_max"),
-    ] {
-        // The kernel reports twice of what was asked for.
-        if got < asked.0 * 2 {
-            errln!(
-                "warning: the {end}'s kernel granted {what} {} instead of {asked}; there, as root: sysctl -w {sysctl}={}",
-                Size(got / 2),
-                asked.0
-            );
-        }
-    }
 }
 
 /// Measures over an emulated path.
@@ -569,146 +539,4 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     )?;
     bar.finish_and_clear();
     Ok((measured.text, measured.outcome))
-}
-
-/// Round-trip time before the first byte of data, s, of a record.
-fn idle_s(record: &str) -> Option<f64> {
-    let header: serde_json::Value = serde_json::from_str(record.lines().next()?).ok()?;
-    header["rtt_s"].as_f64()
-}
-
-/// Prints the result of a run, whose record this is, for people.
-fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>) {
-    match (run.bidir, run.direction) {
-        (true, Direction::Send) => outln!("direction   sent, while data were received"),
-        (true, Direction::Receive) => outln!("direction   received, while data were sent"),
-        (false, _) => {}
-    }
-    outln!("path        {}", run.path);
-    outln!("transport   {}", run.transport);
-    match (outcome.goodput_bps, &outcome.no_rate) {
-        (Some(goodput), _) => outln!(
-            "goodput     {} ({} bytes in {})",
-            format::rate(goodput),
-            format::thousands(outcome.bytes),
-            format::seconds(outcome.seconds)
-        ),
-        (None, why) => outln!("goodput     none: {}", why.as_deref().unwrap_or("the record has none")),
-    }
-    if let Some(later) = &outcome.after_omitted {
-        let omitted = format::seconds(later.omit_s);
-        match (later.goodput_bps, &later.no_rate) {
-            (Some(goodput), _) => outln!(
-                "            {} after the first {omitted} ({} bytes in {})",
-                format::rate(goodput),
-                format::thousands(later.bytes),
-                format::seconds(later.seconds)
-            ),
-            (None, why) => {
-                outln!("            none after the first {omitted}: {}", why.as_deref().unwrap_or_default())
-            }
-        }
-    }
-    let again = format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted");
-    match outcome.queue_drops {
-        Some(drops) => {
-            let drops = format::count(drops, "packet", "packets");
-            outln!("loss        {again}, {drops} dropped by the bottleneck's queue");
-        }
-        None => outln!("loss        {again}"),
-    }
-    if let Some(rtt) = outcome.loaded_rtt {
-        let [idle, median, most] = [idle_s(text).unwrap_or(rtt.min_s), rtt.p50_s, rtt.p95_s].map(format::seconds);
-        outln!("round trip  {idle} idle; under load {median} (median), {most} (95%)");
-    }
-    if let Some(probed) = &outcome.probe {
-        outln!("latency     {}", latency(probed));
-    }
-    if let Some(what) = outcome.bottleneck {
-        outln!("bottleneck  {}", bottleneck(what, run));
-    }
-    if let Some(target) = target {
-        outln!("record      {}", target.display());
-    }
-}
-
-/// What probes showed, for people.
-fn latency(probed: &Probed) -> String {
-    if let Some(why) = &probed.ended {
-        return format!("none under load: the probes ended before the run did ({why})");
-    }
-    let (Some(idle), Some(loaded)) = (probed.idle, probed.loaded) else {
-        return "too few probes; measure for longer, or probe more often (--probe=20ms)".into();
-    };
-    let [before, median, p95] = [idle.p50_s, loaded.p50_s, loaded.p95_s].map(format::seconds);
-    let p99 = loaded.p99_s.map_or_else(String::new, |s| format!(", {} (99%)", format::seconds(s)));
-    let more = format::seconds(probed.increase_s.unwrap_or_default());
-    let grade = probed.grade.as_deref().unwrap_or_default();
-    format!("{before} idle; under load {median} (median), {p95} (95%){p99}; bufferbloat {grade} (+{more})")
-}
-
-/// What limited the run, and what to try. The hosts of an emulated path are part of its description, and have no settings
-/// that a user could raise.
-fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
-    let is_emulated = matches!(run.path, Path::Lab(_));
-    match (what, run.transport.buffer) {
-        (Bottleneck::Cwnd, _) if run.transport.protocol() == Protocol::Udt => {
-            "cwnd: UDT's congestion control, still raising its rate or recovering from loss"
-        }
-        (Bottleneck::Rwnd, _) if run.transport.protocol() == Protocol::Udt => {
-            "rwnd: the receiver's window; try a larger --buffer"
-        }
-        (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
-        (Bottleneck::Rwnd, Buffer::Auto) if is_emulated => {
-            "rwnd: the receiver's window; try --buffer, or add ,host=tuned+tcp_rmem:4096/131072/268435456 to the path"
-        }
-        (Bottleneck::Rwnd, Buffer::Auto) => {
-            "rwnd: the receiver's window; try --buffer, or raise net.ipv4.tcp_rmem there"
-        }
-        (Bottleneck::Rwnd, _) => "rwnd: the receiver's window; try a larger --buffer",
-        (Bottleneck::Sndbuf, Buffer::Auto) if is_emulated => {
-            "sndbuf: the sender's buffer; try --buffer, or add ,host=tuned+tcp_wmem:4096/16384/268435456 to the path"
-        }
-        (Bottleneck::Sndbuf, Buffer::Auto) => {
-            "sndbuf: the sender's buffer; try --buffer, or raise net.ipv4.tcp_wmem there"
-        }
-        (Bottleneck::Sndbuf, _) => "sndbuf: the sender's buffer; try a larger --buffer",
-        (Bottleneck::Path, _) => "path: it is full",
-        (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
-        (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probes_that_ended_early_show_no_latency() {
-        let ended = Some("lost server while probing: it is gone".to_owned());
-        let text = latency(&Probed { ended, ..Probed::new(0.1, None, None) });
-        assert!(text.starts_with("none under load: ") && text.contains("(lost server while probing"), "{text}");
-        assert!(latency(&Probed::new(0.1, None, None)).starts_with("too few probes"));
-    }
-
-    #[test]
-    fn advice_is_for_the_path_that_was_measured() {
-        let transport =
-            Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
-        let advice = |path: &str, what| {
-            let workload = Workload::Size(Size(1_000_000));
-            let (direction, sample) = (Direction::Send, Time(100_000_000));
-            let path = path.parse().unwrap();
-            bottleneck(
-                what,
-                &Run { path, transport: transport.clone(), workload, direction, bidir: false, seed: 1, sample },
-            )
-        };
-        assert!(advice("host", Bottleneck::Sndbuf).ends_with("raise net.ipv4.tcp_wmem there"));
-        for what in [Bottleneck::Sndbuf, Bottleneck::Rwnd] {
-            let text = advice("lab:rtt=1ms,rate=1gbit", what);
-            let keys = text.split(' ').find_map(|word| word.strip_prefix(",host=")).unwrap();
-            assert!(format!("lab:rtt=1ms,rate=1gbit,host={keys}").parse::<Path>().is_ok(), "{text}");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use fullpipe_net::measure::Circumstances;
+use fullpipe_net::combine::Circumstances;
 use fullpipe_net::wire::Request;
 use fullpipe_path::record::{Copied, Over};
 use fullpipe_path::{Direction, ExitClass, Host, Path, Run, Size, Workload, record};
@@ -55,7 +55,7 @@ pub fn write(
         wall_s: took.as_secs_f64(),
         ..Circumstances::default()
     };
-    let measured = fullpipe_net::measure::combine(&request, &known, trace.sender.clone(), trace.receiver.clone());
+    let measured = fullpipe_net::combine::combine(&request, &known, trace.sender.clone(), trace.receiver.clone());
     // A short copy may be over before its controller has begun.
     let began = notes.iter().find_map(|note| if let SizingEvent::Began { law, .. } = note { Some(*law) } else { None });
     let law = began.or(finished.sizing).map(law_name);
