@@ -20,6 +20,7 @@ use crate::receive::Destination;
 use crate::receive::delete::{DryRun, Rules};
 use crate::source::exclude::Exclude;
 use crate::source::glob::{self, Part};
+use crate::source::name_list::NameList;
 use crate::source::tree::SourceTree;
 
 /// Most patterns in one command, since each may read many folders.
@@ -131,6 +132,17 @@ pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool, acls:
     }
     if acls {
         hasher.update(b"acls");
+    }
+    number(&hasher.finalize())
+}
+
+/// The number of a transfer that is limited to a list of names: another list is another transfer. `transfer` is the number that it
+/// has without a list.
+pub fn limited(transfer: u64, list: &NameList) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&transfer.to_le_bytes());
+    for part in list.parts() {
+        hasher.update(part);
     }
     number(&hasher.finalize())
 }
@@ -545,5 +557,14 @@ mod tests {
         assert!(from("/t") == from("/t/") && from("/t") == from("//./t") && from("/t/.") == from("/t/./"));
         assert!(from("/t") != from("/t/.") && from("/t") != from("t") && from("/") != from("."));
         assert!(number("/") != number("") && number("~/in") != number("./~/in"));
+    }
+
+    #[test]
+    fn each_list_of_names_makes_a_transfer_of_its_own() {
+        let number = |transfer, names: &[&[u8]]| limited(transfer, &NameList::new(names.iter().copied()).unwrap());
+        assert_eq!(number(7, &[b"a", b"b"]), number(7, &[b"./b", b"a"]));
+        for other in [number(7, &[b"a"]), number(7, &[b"ab"]), number(7, &[]), number(8, &[b"a", b"b"]), 7] {
+            assert!(other != number(7, &[b"a", b"b"]));
+        }
     }
 }

@@ -30,6 +30,7 @@ use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, th
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use fullpipe_transfer::protocol::name::printable;
+use fullpipe_transfer::resolve::limited;
 use fullpipe_transfer::sizes::BLOCKS;
 use fullpipe_transfer::source::name_list::NameList;
 use rand::RngExt;
@@ -83,13 +84,16 @@ fn copy(args: Args) -> Result {
         }
         return lab::run(&args, &from, path, folder);
     }
-    let (mut endpoint, way) = match standard::order(&args, &from, &to)? {
+    let (mut endpoint, mut way) = match standard::order(&args, &from, &to)? {
         Some(order) => order,
         None => endpoint::order(&args, &from, &to)?,
     };
+    let list = args.filters.list()?;
+    if let (Some(list), Way::Push(_, target) | Way::Pull(_, target)) = (&list, &mut way) {
+        target.transfer = limited(target.transfer, list);
+    }
     let mut how = args.how.clone();
     let (choice, note) = via::Choice::new(args.via, &mut how, &mut endpoint, &way);
-    let list = args.filters.list()?;
     if args.dry_run {
         return explain::dry_run((&args, &how), &mut endpoint, (choice, note), (&way, list.as_ref()), options);
     }
