@@ -63,6 +63,10 @@ pub fn run(args: Args) -> Result {
 
 /// Checks the command line, then copies to the testbed, looks (`--dry-run`), or copies to a real host.
 fn copy(args: Args) -> Result {
+    if args.identity.is_some() {
+        let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
+        foreign_flags::misread(&words).map_or(Ok(()), |why| Err(Failure::usage(why)))?;
+    }
     rlimit::raise_open_files();
     ports::data_ports(args.data_ports.as_deref())?;
     let options = options(&args)?;

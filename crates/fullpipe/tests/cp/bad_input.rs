@@ -64,7 +64,13 @@ fn flags_of_other_programs() {
     wrong("--partial", "has no --partial: leave it out: an interrupted copy always resumes");
     wrong("--backup-dir=x", "has no --backup-dir: no older files are kept");
     wrong("-avh", "-h is help here: write -avh without h");
+    wrong("-rvi", "-i is ssh's key here: write -rv without i, and -v to name what is copied");
+    wrong("-avP", "-P is ssh's port here, and '");
+    wrong("-avn", "-n is the number of streams here, and '");
+    host.copy(true, "-rvi none", "a", "to").fails_at_once(2, "-i is ssh's key here");
     assert!(!host.file("to").exists());
+    host.copy(true, "-rP 1x", "a", "to").fails_at_once(2, "-P is ssh's port here, and '1x' is none: leave P out");
+    host.copy(true, "-rv -i none", "a", "key").ok();
     // Help is help, and the guess at a mistyped flag is the command line's.
     let help = host.copy(true, "-h", "a", "to").ok();
     assert!(help.out.contains("Usage: fullpipe cp"), "{}", help.out);
