@@ -17,14 +17,14 @@ mod transport;
 mod via;
 mod windows;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::{Classified, ExitClass};
+use fullpipe_path::{Classified, ExitClass, Protocol};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, third_party};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
@@ -111,7 +111,7 @@ fn copy(args: Args) -> Result {
     }
     let began = Instant::now();
     let (endpoint, how) = (RefCell::new(endpoint), RefCell::new(how));
-    let copy = Copy { args: &args, how, endpoint, way: &way, list, options, chosen: RefCell::default() };
+    let copy = Copy { args: &args, how, endpoint, way: &way, list, options, chosen: RefCell::default(), is_settled: Cell::default() };
     let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);
@@ -190,6 +190,8 @@ struct Copy<'a> {
     options: Options,
     /// How the last attempt sent, and over which path.
     chosen: RefCell<Option<(Chosen, Between)>>,
+    /// Whether the last attempt came so far that both ends knew how to send.
+    is_settled: Cell<bool>,
 }
 
 impl Copy<'_> {
@@ -211,7 +213,8 @@ impl Copy<'_> {
             };
             if !is_interrupted()
                 && !self.way.happens_once()
-                && let Some(note) = choice.leave_udp(&error, &mut self.how.borrow_mut())
+                && self.is_over_udt(&error)
+                && let Some(note) = choice.leave_udp(&error, &mut self.how.borrow_mut(), watch.moved() > 0)
             {
                 watch.say(&note);
                 continue;
@@ -262,6 +265,13 @@ impl Copy<'_> {
         }
     }
 
+    /// Whether the last attempt, which has failed, was to send over UDT. A server may have refused it before that was settled,
+    /// for a reason that has nothing to do with UDT unless another attempt may succeed.
+    fn is_over_udt(&self, error: &TransferError) -> bool {
+        let is_udt = |(chosen, _): &(Chosen, _)| chosen.transport.protocol() == Protocol::Udt;
+        self.chosen.borrow().as_ref().is_some_and(is_udt) && (self.is_settled.get() || error.may_retry())
+    }
+
     /// The failure of the copy after its last attempt. A copy of what comes once cannot go on where it was.
     fn failed(&self, error: TransferError) -> Failure {
         let kept = match self.way {
@@ -278,6 +288,8 @@ impl Copy<'_> {
     /// Connects once and copies what is missing.
     fn attempt(&self, watch: &Watch, interrupted: &AtomicBool) -> std::result::Result<Finished, TransferError> {
         let args = self.args;
+        self.chosen.take();
+        self.is_settled.set(false);
         let choose = |between: &Between| {
             let how = self.how.borrow();
             let chosen = how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
@@ -287,6 +299,7 @@ impl Copy<'_> {
             Ok(sending)
         };
         let tell = || {
+            self.is_settled.set(true);
             let chosen = self.chosen.borrow();
             let Some((chosen, between)) = chosen.as_ref() else { return };
             watch.chosen(chosen, between.rtt_s, explain::is_encrypted(args, between));
