@@ -155,15 +155,17 @@ impl Choice {
         let (mut closed, now) = (before.clone(), SystemTime::now());
         for (key, is_closed, is_known) in [udp, tcp] {
             match (is_known, is_closed) {
-                (true, true) => drop(closed.hosts.insert(key.clone(), unix_s(now))),
-                (true, false) => drop(closed.hosts.remove(key)),
+                (true, true) => drop(closed.hosts.insert(hashed(key), unix_s(now))),
+                (true, false) => drop(closed.hosts.remove(&hashed(key))),
                 (false, _) => {}
             }
         }
         if closed == before {
             return;
         }
-        closed.hosts.retain(|_, since_unix_s| is_recent(*since_unix_s, now));
+        // Files of older versions have names instead of hashes.
+        let is_hash = |key: &str| blake3::Hash::from_hex(key).is_ok();
+        closed.hosts.retain(|key, since_unix_s| is_hash(key) && is_recent(*since_unix_s, now));
         // Without a memory the next copy waits for 3 s, and works.
         let _ = write(memory, &closed);
     }
@@ -171,14 +173,14 @@ impl Choice {
     fn remembers(&self, key: &str, now: SystemTime) -> Result<bool, String> {
         let Some(memory) = &self.memory else { return Ok(false) };
         let closed = read(memory)?;
-        Ok(closed.hosts.get(key).is_some_and(|since_unix_s| is_recent(*since_unix_s, now)))
+        Ok(closed.hosts.get(&hashed(key)).is_some_and(|since_unix_s| is_recent(*since_unix_s, now)))
     }
 }
 
 /// The far ends whose data port did not answer, over TCP or over UDP, as the file has them.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 struct Closed {
-    /// When that was found last, seconds since 1970.
+    /// When that was found last, seconds since 1970, by the hash of the far end's name ([`hashed`]).
     hosts: BTreeMap<String, u64>,
 }
 
@@ -187,6 +189,11 @@ fn key(ssh: &SshEndpoint) -> String {
     let words = ssh.ssh.iter().map(|word| word.to_string_lossy());
     let command: Vec<_> = words.collect();
     format!("{} {} {}", ssh.host, ssh.ports.as_deref().unwrap_or("any"), command.join(" "))
+}
+
+/// The hash of a far end's name, which is what the file has of it: ssh's command may have a password.
+fn hashed(key: &str) -> String {
+    blake3::hash(key.as_bytes()).to_hex().to_string()
 }
 
 /// The same for UDP, to servers, too.
@@ -326,6 +333,24 @@ mod tests {
         // A copy over UDT that worked is the better knowledge.
         second.remember(&endpoint, &transport("udt"));
         assert_eq!(second.remembers(&second.udp_key, now), Ok(false));
+    }
+
+    #[test]
+    fn a_password_of_ssh_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = dir.path().join("closed-ports.json");
+        fs::write(&memory, "{\"hosts\":{\"host any ssh -o Pass=hunter1\":9999999999}}").unwrap();
+        fs::set_permissions(&memory, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut endpoint = far("host", None);
+        if let Endpoint::Ssh(ssh) = &mut endpoint {
+            (ssh.ssh, ssh.via) = (vec!["ssh".into(), "-oPass=hunter2".into()], Via::Ssh);
+        }
+        let mut first = choice(&memory, &endpoint);
+        (first.found, first.found_no_udp) = (true, true);
+        first.remember(&endpoint, &transport("cubic"));
+        assert_eq!(remembered(&first, SystemTime::now()), Ok(true));
+        let text = fs::read_to_string(&memory).unwrap();
+        assert!(!text.contains("hunter") && !text.contains("host any"), "{text}");
     }
 
     #[test]
