@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags with the same meaning, and what to do instead.
-const INSTEAD: [(&[&str], &str); 26] = [
+const INSTEAD: [(&[&str], &str); 31] = [
     (
         &["-z", "-C", "--compress", "--zc", "--zl"],
         "nothing is compressed; compress before the copy: zstd -c x | fullpipe cp - host:x.zst",
@@ -25,7 +25,6 @@ const INSTEAD: [(&[&str], &str); 26] = [
             "--perms",
             "-E",
             "--executability",
-            "-l",
             "--links",
             "-W",
             "--whole-file",
@@ -36,9 +35,16 @@ const INSTEAD: [(&[&str], &str); 26] = [
         "leave it out: that is always so",
     ),
     (
-        &["-o", "--owner", "-g", "--group", "--numeric-ids"],
+        &["--owner", "-g", "--group", "--numeric-ids"],
         "leave it out: where the receiver is root, owners and groups are kept, as numbers",
     ),
+    (
+        &["-o"],
+        "leave rsync's out: where the receiver is root, owners are kept; for scp's, use --ssh \"ssh -o ...\"",
+    ),
+    (&["-l"], "leave rsync's out: links are always kept; for scp's, use --bwlimit RATE, such as 10mbit"),
+    (&["-3"], "use --via ssh, which sends the data through this host"),
+    (&["-4", "-6"], "use --ssh \"ssh -4\" or --ssh \"ssh -6\", which are for ssh's own connection"),
     (&["-D", "--devices", "--specials"], "leave it out: devices and FIFOs are never copied"),
     (&["--no-o", "--no-g", "--no-group"], "use --no-owner, which is for owners and groups"),
     (
@@ -57,9 +63,10 @@ const INSTEAD: [(&[&str], &str); 26] = [
     ),
     (&["--delete-excluded"], "what is excluded is never deleted; use --delete"),
     (&["-f", "--filter"], "use --include, --exclude or --exclude-from"),
+    (&["--size-only"], "use -u, which compares sizes and times, or -c, which compares contents"),
     (
-        &["--size-only", "--existing", "--ignore-existing"],
-        "use -u, which compares sizes and times, or -c, which compares contents",
+        &["--existing", "--ignore-existing"],
+        "nothing here is like it; --dry-run -v names what would be copied, and --files-from copies a part of that",
     ),
     (
         &["-b", "--backup", "--backup-dir", "--suffix", "--link-dest", "--copy-dest", "--compare-dest"],
