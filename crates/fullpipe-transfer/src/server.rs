@@ -163,8 +163,9 @@ fn serve_session(
         },
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
-            let is_full = matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..));
-            let (retry, class) = (is_full, error.class() as u8);
+            let is_taken =
+                matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..) | TransferError::Busy(_));
+            let (retry, class) = (is_taken, error.class() as u8);
             let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
