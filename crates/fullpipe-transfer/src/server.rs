@@ -396,7 +396,6 @@ fn dialled(
     Ok(Negotiated { role, terms, options: setup.options, streams, sending: transport.streams, sizing })
 }
 
-/// Answers a client that only asks questions, until it closes the connection.
 /// Bytes of names after which they are told to a client that asks for them.
 const MAX_NAMES_BYTES: usize = 64 << 10;
 
