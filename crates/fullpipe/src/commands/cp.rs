@@ -111,7 +111,16 @@ fn copy(args: Args) -> Result {
     }
     let began = Instant::now();
     let (endpoint, how) = (RefCell::new(endpoint), RefCell::new(how));
-    let copy = Copy { args: &args, how, endpoint, way: &way, list, options, chosen: RefCell::default(), is_settled: Cell::default() };
+    let copy = Copy {
+        args: &args,
+        how,
+        endpoint,
+        way: &way,
+        list,
+        options,
+        chosen: RefCell::default(),
+        is_settled: Cell::default(),
+    };
     let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);

@@ -196,6 +196,7 @@ fn what_makes_no_sense_with_a_list_is_refused() {
     cp.fails_at_once(2, "--files-from lists names below one source");
     let mut cp = host.copy(true, "-r --delete", "tree", "to");
     cp.arg("--files-from").arg(&list).fails(2, "--delete");
+    host.copy(true, "-0", "tree", "to").fails(2, "--files-from <FILE>");
     host.copy(true, "--files-from /none", "tree", "to").fails_at_once(2, "--files-from /none: No such file");
     let mut cp = host.copy(true, "--exclude-from - --files-from -", "tree", "to");
     cp.fails_at_once(2, "standard input can be read once");

@@ -38,10 +38,7 @@ const INSTEAD: [(&[&str], &str); 31] = [
         &["--owner", "-g", "--group", "--numeric-ids"],
         "leave it out: where the receiver is root, owners and groups are kept, as numbers",
     ),
-    (
-        &["-o"],
-        "leave rsync's out: where the receiver is root, owners are kept; for scp's, use --ssh \"ssh -o ...\"",
-    ),
+    (&["-o"], "leave rsync's out: where the receiver is root, owners are kept; for scp's, use --ssh \"ssh -o ...\""),
     (&["-l"], "leave rsync's out: links are always kept; for scp's, use --bwlimit RATE, such as 10mbit"),
     (&["-3"], "use --via ssh, which sends the data through this host"),
     (&["-4", "-6"], "use --ssh \"ssh -4\" or --ssh \"ssh -6\", which are for ssh's own connection"),
