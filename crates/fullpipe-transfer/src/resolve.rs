@@ -147,6 +147,18 @@ pub fn limited(transfer: u64, list: &NameList) -> u64 {
     number(&hasher.finalize())
 }
 
+/// Whether a path is a folder's, or of something below it, as far as their names show.
+pub fn is_within(path: &[u8], folder: &[u8]) -> bool {
+    let parts = |path: &[u8]| -> Vec<Vec<u8>> { path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect() };
+    let (path, folder) = (plain(path), plain(folder));
+    let is_up = |path: &[u8]| parts(path).iter().any(|part| part == b"..");
+    let is_absolute = |path: &[u8]| path.starts_with(b"/");
+    !is_up(&path)
+        && !is_up(&folder)
+        && is_absolute(&path) == is_absolute(&folder)
+        && (folder.is_empty() || folder == b"/" || parts(&path).starts_with(&parts(&folder)))
+}
+
 /// A path without redundant slashes and `.` components.
 fn plain(path: &[u8]) -> Vec<u8> {
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
@@ -557,6 +569,18 @@ mod tests {
         assert!(from("/t") == from("/t/") && from("/t") == from("//./t") && from("/t/.") == from("/t/./"));
         assert!(from("/t") != from("/t/.") && from("/t") != from("t") && from("/") != from("."));
         assert!(number("/") != number("") && number("~/in") != number("./~/in"));
+    }
+
+    #[test]
+    fn what_is_within_a_folder() {
+        for (path, folder) in
+            [("t/zz", "t"), ("t", "t/."), ("./t//zz/", "t/"), ("/a/b", "/a"), ("/a", "/"), ("b/c", "")]
+        {
+            assert!(is_within(path.as_bytes(), folder.as_bytes()), "{path} {folder}");
+        }
+        for (path, folder) in [("tt", "t"), ("t", "t/zz"), ("t/../u", "t"), ("/t/zz", "t"), ("/a", ""), ("t", "u")] {
+            assert!(!is_within(path.as_bytes(), folder.as_bytes()), "{path} {folder}");
+        }
     }
 
     #[test]
