@@ -31,6 +31,7 @@
 //!
 //! Samplers, SOBAS's actuators, records and both engines then work as far as the transport's handle allows.
 
+mod datagrams;
 pub mod open;
 pub mod tcp;
 pub mod udt;

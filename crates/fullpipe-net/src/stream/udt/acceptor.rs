@@ -15,10 +15,10 @@ use rand::RngExt;
 
 use super::config::{config, rate};
 use super::data_stream::UdtDataStream;
-use super::datagrams::{Datagrams, RECEIVE_BYTES, Received};
 use super::driver::Driven;
 use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::error::{NetError, system};
+use crate::stream::datagrams::{Datagrams, RECEIVE_BYTES, Received};
 use crate::stream::{Acceptor, DataStream, Expected, PreambleCheck};
 use crate::{socket, sys};
 
