@@ -77,8 +77,13 @@ impl std::str::FromStr for ProtocolChoice {
         if text == "auto" {
             return Ok(ProtocolChoice::Auto);
         }
-        let protocol = text.parse().map(ProtocolChoice::Only);
-        protocol.map_err(|_: String| format!("'{text}' is no transport; choose auto, tcp or udt"))
+        match text.parse() {
+            Ok(Protocol::Udp) => {
+                Err("plain UDP loses data, so a copy cannot use it; choose auto, tcp or udt".to_owned())
+            }
+            Ok(protocol) => Ok(ProtocolChoice::Only(protocol)),
+            Err(_) => Err(format!("'{text}' is no transport; choose auto, tcp or udt")),
+        }
     }
 }
 
