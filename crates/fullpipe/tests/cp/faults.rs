@@ -302,7 +302,8 @@ fn a_destination_that_an_earlier_far_end_still_holds_is_waited_for() {
         program.display()
     );
     let third = host.script("third", &text);
-    let running = repeat(&host, true, &format!("{SLOW} --stall 3s")).far_program(&third).start();
+    // The second waits 5 s for the lock.
+    let running = repeat(&host, true, &format!("{SLOW} --stall 8s")).far_program(&third).start();
     some_blocks(&host.file("to"));
     let id = fs::read_to_string(&ids).unwrap().trim().parse().unwrap();
     kill(Pid::from_raw(id), Signal::SIGSTOP).unwrap();
