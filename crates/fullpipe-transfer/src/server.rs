@@ -163,8 +163,9 @@ fn serve_session(
         },
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
-            let is_full = matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..));
-            let (retry, class) = (is_full, error.class() as u8);
+            let is_taken =
+                matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..) | TransferError::Busy(_));
+            let (retry, class) = (is_taken, error.class() as u8);
             let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
@@ -395,7 +396,6 @@ fn dialled(
     Ok(Negotiated { role, terms, options: setup.options, streams, sending: transport.streams, sizing })
 }
 
-/// Answers a client that only asks questions, until it closes the connection.
 /// Bytes of names after which they are told to a client that asks for them.
 const MAX_NAMES_BYTES: usize = 64 << 10;
 

@@ -21,7 +21,7 @@ pub struct TransportArgs {
     /// the profile says that it is faster and UDP gets through (auto)
     #[arg(long, default_value = "auto", value_name = "auto|tcp|udt", help_heading = HEADING)]
     pub(super) transport: ProtocolChoice,
-    /// Whether a firewall is known to drop UDP on the way to the far host, so that `auto` means TCP.
+    /// Whether a copy over UDP to the far host has failed, as where a firewall drops it, so that `auto` means TCP.
     #[arg(skip)]
     pub udp_is_closed: bool,
     /// Use this congestion control of the sender's kernel, such as bbr [default: from the profile]
