@@ -1,9 +1,9 @@
 """Compares measurements of plain UDP with those of iperf3: between namespaces, and in the testbed.
 
-Both programs send at the same rate, with datagrams of the same size, from the far end to the near one. Rate and loss are those
-of the receiver over the whole run, and jitter is the mean of its values at the end of each second. Jitter has a bar only in the
-testbed, whose path has some, and at the low rate, where iperf3, too, sends each datagram by itself: it sends those of a
-millisecond at once.
+Both programs send at the same rate, with datagrams of the same size, from the far end to the near one. Rate
+and loss are those of the receiver over the whole run, and jitter is the mean of its values at the end of each
+second. Jitter has a bar only in the testbed, whose path has some, and at the low rate, where iperf3, too,
+sends each datagram by itself: it sends those of a millisecond at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ DATAGRAM_BYTES = 1400
 RATE_BAR, LOSS_BAR, JITTER_BAR = 0.01, 0.01, 0.05
 RATES_MBPS = (4, 100)
 #: What the near end of the veth loses. iperf3 greets with one small datagram, and does not repeat it.
-DROP = "table inet t { chain c { type filter hook input priority 0; udp length > 100 numgen random mod 20 0 drop; }; }"
+LOSE = "udp length > 100 numgen random mod 20 0 drop"
+DROP = f"table inet t {{ chain c {{ type filter hook input priority 0; {LOSE}; }}; }}"
 PATH = '{ rtt = "20ms", rate = "1gbit", mtu = 1500, jitter = "0.8ms", loss = 0.05 }'
 
 
@@ -81,7 +82,7 @@ def over_veth(program: str, mbps: int, _: int) -> Seen:
 
 
 def in_lab(program: str, mbps: int, seed: int) -> Seen:
-    """Measures in the testbed. End a is the sender, since losses and jitter are those of the way from a to b."""
+    """Measures in the testbed. End a sends, since losses and jitter are those of the way from a to b."""
     server, client = ends(program, "10.0.1.1", mbps)
     text = [f"path = {PATH}", f"seed = {seed}"]
     for end, start, run in (("a", "0s", server), ("b", "500ms", client)):
