@@ -9,7 +9,7 @@ use fullpipe_path::Transport;
 use rand::RngExt;
 
 use super::datagram::{self, COOKIE_BYTES};
-use super::datagram_bytes;
+use super::size::datagram_bytes;
 use super::udp_stream::{Terms, UdpStream};
 use crate::error::{NetError, system};
 use crate::socket;

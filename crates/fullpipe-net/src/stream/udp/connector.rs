@@ -9,7 +9,7 @@ use fullpipe_path::Transport;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::datagram::{self, COOKIE_BYTES, Datagram};
-use super::datagram_bytes;
+use super::size::datagram_bytes;
 use super::udp_stream::{Terms, UdpStream};
 use crate::error::{NetError, system};
 use crate::local_end::LocalEnd;

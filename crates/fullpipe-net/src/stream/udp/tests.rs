@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::transport::UDP;
-use fullpipe_path::{Buffer, Rate};
+use fullpipe_path::{Buffer, Rate, Transport};
 use nix::sys::eventfd::EventFd;
 
+use super::size::datagram_bytes;
 use super::*;
+use crate::error::NetError;
 use crate::stream::{Acceptor, DataStream, Expected};
-use crate::{local_end, sys};
+use crate::{local_end, socket, sys};
 
 const TOKEN: [u8; 18] = [7; 18];
 

@@ -16,8 +16,8 @@ use rand::RngExt;
 
 use super::arrivals::Arrivals;
 use super::datagram::{self, Datagram, HEADER_BYTES};
-use super::headers_bytes;
 use super::pacer::Pacer;
+use super::size::headers_bytes;
 use crate::stream::datagrams::{Datagrams, MAX_SEGMENTS, MAX_SEND_BYTES, RECEIVE_BYTES};
 use crate::stream::{DataStream, Observation, Settings, StreamHandle};
 use crate::sys;
