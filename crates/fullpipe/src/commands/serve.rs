@@ -1,5 +1,6 @@
 //! `fullpipe serve`: serves measurements, and with `--root` copies, each client in a process of its own.
 
+mod api;
 mod channel;
 pub mod child;
 mod clients;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use api::Api;
 use channel::CopyOptions;
 use clients::Clients;
 use fullpipe_net::serve::{Event, MeasurementPolicy};
@@ -25,7 +27,7 @@ use fullpipe_path::{ExitClass, Time, path};
 use fullpipe_transfer::connection::token;
 use fullpipe_transfer::connection::token_store::Tokens;
 use fullpipe_transfer::resolve::Base;
-use http::Page;
+use http::{Pages, Problem};
 use log::{Notice, Told, log};
 use metrics::Metrics;
 use parent::Parent;
@@ -92,6 +94,16 @@ pub struct Args {
     /// Show what has been served to Prometheus, at http://ADDRESS:PORT/metrics; a port alone is for this host alone
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = http::address)]
     metrics: Option<SocketAddr>,
+    /// Answer path controllers, as 'fullpipe select --json' does, at http://ADDRESS:PORT/v1/select?rtt=...; a port alone is
+    /// for this host alone
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = http::address)]
+    http: Option<SocketAddr>,
+    /// Answer only those over HTTP who give the token in the first line of this file (Authorization: Bearer)
+    #[arg(long, value_name = "FILE", requires = "http")]
+    http_token_file: Option<PathBuf>,
+    /// Select from this profile over HTTP [default: the one that comes with fullpipe]
+    #[arg(long, value_name = "FILE", requires = "http")]
+    profile: Option<PathBuf>,
     /// Exit after one client
     #[arg(long)]
     once: bool,
@@ -190,15 +202,23 @@ pub fn run(args: Args) -> Result {
         notices.push(Notice::Warning(gap.to_owned()));
     }
     let metrics = Metrics::new();
-    let mut shown_at = None;
+    let mut urls = Vec::new();
     if let Some(address) = args.metrics {
         let shown = metrics.clone();
-        let pages = move |path: &str| -> Option<Page> { if path == "/metrics" { shown.page() } else { None } };
-        let address = http::listen(address, Arc::new(pages))
-            .map_err(|e| Failure::new(ExitClass::Missing, format!("--metrics {address}: cannot listen there: {e}")))?;
-        let url = format!("http://{address}/metrics");
+        let pages: Pages = Arc::new(move |asked| match asked.path.as_str() {
+            "/metrics" => shown.page().ok_or_else(|| Problem::Internal("the counts cannot be shown".to_owned())),
+            _ => Err(Problem::Missing),
+        });
+        let url = format!("http://{}/metrics", listen("metrics", address, pages)?);
         notices.push(Notice::Note(format!("whoever reaches {url} may read what has been served (--metrics)")));
-        shown_at = Some(url);
+        urls.push(("metrics", url));
+    }
+    if let Some(address) = args.http {
+        let api = Api::new(args.profile.as_deref(), args.http_token_file.as_deref())?;
+        let url = format!("http://{}/v1", listen("http", address, Arc::new(move |asked| api.answer(asked)))?);
+        let who = if args.http_token_file.is_some() { "who has its token" } else { "whoever reaches it" };
+        notices.push(Notice::Note(format!("{url}/select and {url}/profiles answer {who} (--http)")));
+        urls.push(("http", url));
     }
     notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), access.clone(), told)?;
@@ -214,9 +234,7 @@ pub fn run(args: Args) -> Result {
     if told.json {
         // The first line of the log says where it listens: notices come behind it.
         let mut first = json!({"kind": "listening", "time": format::now(), "address": address.to_string()});
-        if let Some(url) = shown_at {
-            first["metrics"] = url.into();
-        }
+        urls.into_iter().for_each(|(name, url)| first[name] = url.into());
         outln!("{first}");
         notices.iter().for_each(|notice| told.log(notice));
     } else if !told.quiet {
@@ -235,6 +253,12 @@ pub fn run(args: Args) -> Result {
         }
     })?;
     Ok(())
+}
+
+/// Answers HTTP at the address of a flag; returns the address.
+fn listen(flag: &str, address: SocketAddr, pages: Pages) -> Result<SocketAddr> {
+    let failed = |e| Failure::new(ExitClass::Missing, format!("--{flag} {address}: cannot listen there: {e}"));
+    http::listen(address, pages).map_err(failed)
 }
 
 /// Has SIGHUP read the tokens again, and SIGTERM tell the log whom the server's end cuts off.

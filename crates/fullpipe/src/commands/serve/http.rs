@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 /// Longest request, bytes.
 const MAX_REQUEST: usize = 8 << 10;
 /// Most fields in the header of a request.
@@ -17,6 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Most connections at once. More are closed unheard.
 const MAX_CONNECTIONS: usize = 16;
 
+/// What a client asks for.
+pub struct Asked {
+    /// Path, as it came.
+    pub path: String,
+    /// Names and values of the query, decoded, in their order.
+    pub query: Vec<(String, String)>,
+    /// Token of an `Authorization: Bearer` (RFC 6750).
+    pub bearer: Option<String>,
+}
+
 /// A page: its media type and its text.
 pub struct Page {
     /// Media type.
@@ -25,8 +37,44 @@ pub struct Page {
     pub text: String,
 }
 
-/// Returns the page of a path; `None` if there is none.
-pub type Pages = Arc<dyn Fn(&str) -> Option<Page> + Send + Sync>;
+/// Why there is no page.
+pub enum Problem {
+    /// The request is wrong, and how.
+    Wrong(String),
+    /// It lacks a valid token.
+    Unauthorized,
+    /// There is no such page.
+    Missing,
+    /// Only GET and HEAD are answered.
+    Method,
+    /// Too many requests came at once.
+    TooMany,
+    /// This server lacks something.
+    Internal(String),
+}
+
+/// Answers a request.
+pub type Pages = Arc<dyn Fn(&Asked) -> Result<Page, Problem> + Send + Sync>;
+
+impl Problem {
+    /// Status, a field that goes with it, and the reason.
+    fn parts(self) -> (&'static str, &'static str, String) {
+        match self {
+            Problem::Wrong(why) => ("400 Bad Request", "", why),
+            Problem::Unauthorized => (
+                "401 Unauthorized",
+                "WWW-Authenticate: Bearer\r\n",
+                "give this server's token, as Authorization: Bearer TOKEN".to_owned(),
+            ),
+            Problem::Missing => ("404 Not Found", "", "there is no such page".to_owned()),
+            Problem::Method => {
+                ("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "everything here can only be read".to_owned())
+            }
+            Problem::TooMany => ("429 Too Many Requests", "Retry-After: 1\r\n", "ask again in a second".to_owned()),
+            Problem::Internal(why) => ("500 Internal Server Error", "", why),
+        }
+    }
+}
 
 /// An address to listen on: ADDRESS:PORT, or a port, which is that of 127.0.0.1.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
@@ -68,23 +116,25 @@ pub fn listen(address: SocketAddr, pages: Pages) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Answers the request of one connection.
+/// Answers the request of one connection. Problems are told as RFC 9457 says.
 fn answer(mut stream: TcpStream, pages: &Pages) -> io::Result<()> {
     let request = request(&mut stream)?;
-    let refuse = |status, why: &str| (status, Page { media: "text/plain", text: format!("{why}\n") });
-    let (status, page) = match &request {
-        None => refuse("400 Bad Request", "this is no HTTP request that is understood here"),
-        Some((method, _)) if method != "GET" && method != "HEAD" => {
-            refuse("405 Method Not Allowed", "everything here can only be read")
-        }
-        Some((_, path)) => match pages(path) {
-            Some(page) => ("200 OK", page),
-            None => refuse("404 Not Found", "there is no such page"),
-        },
+    let answer = match &request {
+        None => Err(Problem::Wrong("this is no HTTP request that is understood here".to_owned())),
+        Some((method, _)) if method != "GET" && method != "HEAD" => Err(Problem::Method),
+        Some((_, asked)) => pages(asked),
     };
-    let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+    let (status, field, page) = match answer {
+        Ok(page) => ("200 OK", "", page),
+        Err(problem) => {
+            let (status, field, detail) = problem.parts();
+            let (code, title) = status.split_once(' ').unwrap_or((status, ""));
+            let text = json!({"title": title, "status": code.parse::<u16>().ok(), "detail": detail}).to_string();
+            (status, field, Page { media: "application/problem+json", text })
+        }
+    };
     let mut whole = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}Cache-Control: no-store\r\n\
+        "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{field}Cache-Control: no-store\r\n\
          Connection: close\r\n\r\n",
         page.media,
         page.text.len()
@@ -96,11 +146,11 @@ fn answer(mut stream: TcpStream, pages: &Pages) -> io::Result<()> {
     stream.write_all(whole.as_bytes())
 }
 
-/// Receives a request; returns its method, and its path without the query. `None` if what came is no request.
+/// Receives a request; returns its method, and what it asks for. `None` if what came is no request.
 ///
 /// # Errors
 /// The client is gone, or too slow.
-fn request(stream: &mut TcpStream) -> io::Result<Option<(String, String)>> {
+fn request(stream: &mut TcpStream) -> io::Result<Option<(String, Asked)>> {
     let until = Instant::now() + PATIENCE;
     let (mut bytes, mut part) = (Vec::new(), [0; 1024]);
     loop {
@@ -119,8 +169,14 @@ fn request(stream: &mut TcpStream) -> io::Result<Option<(String, String)>> {
         match request.parse(&bytes) {
             Ok(httparse::Status::Complete(_)) => {
                 let (Some(method), Some(target)) = (request.method, request.path) else { return Ok(None) };
-                let path = target.split_once('?').map_or(target, |(path, _)| path);
-                return Ok(Some((method.to_owned(), path.to_owned())));
+                let (path, query) = target.split_once('?').unwrap_or((target, ""));
+                let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+                let mut named = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
+                let value = named.next().and_then(|field| std::str::from_utf8(field.value).ok());
+                let bearer = value.and_then(|value| value.split_once(' '));
+                let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+                let bearer = bearer.map(|(_, token)| token.trim().to_owned());
+                return Ok(Some((method.to_owned(), Asked { path: path.to_owned(), query, bearer })));
             }
             Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => {}
             _ => return Ok(None),
@@ -143,12 +199,16 @@ mod tests {
 
     #[test]
     fn only_what_is_there_is_read() {
-        let pages: Pages = Arc::new(|path| (path == "/x").then(|| Page { media: "text/plain", text: "hello".into() }));
+        let pages: Pages = Arc::new(|asked| match asked.path.as_str() {
+            "/x" => Ok(Page { media: "text/plain", text: format!("{:?} {:?}", asked.query, asked.bearer) }),
+            _ => Err(Problem::Missing),
+        });
         let server = listen(([127, 0, 0, 1], 0).into(), pages).unwrap();
-        let found = ask(server, b"GET /x?y=1 HTTP/1.1\r\nHost: h\r\n\r\n");
-        assert!(found.starts_with("HTTP/1.1 200 OK\r\n") && found.ends_with("\r\n\r\nhello"), "{found}");
+        let found = ask(server, b"GET /x?y=1%25&z HTTP/1.1\r\nauthorization: bearer t\r\n\r\n");
+        let text = "[(\"y\", \"1%\"), (\"z\", \"\")] Some(\"t\")";
+        assert!(found.starts_with("HTTP/1.1 200 OK\r\n") && found.ends_with(&format!("\r\n\r\n{text}")), "{found}");
         let head = ask(server, b"HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n");
-        assert!(head.contains("Content-Length: 5\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(head.contains("Content-Length: 7\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         for (says, status) in [
             ("GET /y HTTP/1.1\r\n\r\n", "404"),
             ("POST /x HTTP/1.1\r\n\r\n", "405"),
@@ -165,7 +225,7 @@ mod tests {
 
     #[test]
     fn who_says_nothing_takes_a_place_and_no_more() {
-        let pages: Pages = Arc::new(|_| Some(Page { media: "text/plain", text: "hello".into() }));
+        let pages: Pages = Arc::new(|_| Ok(Page { media: "text/plain", text: "hello".into() }));
         let server = listen(([127, 0, 0, 1], 0).into(), pages).unwrap();
         let mut silent: Vec<_> = (1..MAX_CONNECTIONS).map(|_| TcpStream::connect(server).unwrap()).collect();
         // They are accepted in order, so all silent ones have their places when this one is answered.
