@@ -61,8 +61,8 @@ def test_packed_runs_have_their_conditions_and_traces(tmp_path: Path) -> None:
     assert axes.rows(named=True) == [
         {
             "rtt_ms": 11.8, "rate_gbps": 10.0, "queue_bdp": 1.0, "mtu": 9000, "loss": 0.0,
-            "modality": "10gige", "host_noise_ms": 10.0, "host": "tuned", "kernel": "default", "cc": "cubic", "streams": 2,
-            "buffer": "1GB", "size_gb": 1, "duration_s": 0.0, "program": "0.1.0 0123456",
+            "modality": "10gige", "host_noise_ms": 10.0, "host": "tuned", "kernel": "default", "cc": "cubic",
+            "streams": 2, "buffer": "1GB", "size_gb": 1, "duration_s": 0.0, "program": "0.1.0 0123456",
         }
     ]  # fmt: skip
     assert kept.runs["seed"].to_list() == [1, 2, 3, 1, 2, 3]
