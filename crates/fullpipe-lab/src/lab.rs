@@ -302,7 +302,7 @@ const SAMPLE_BYTES: u64 = 4096;
 /// each of their packets.
 const STREAM_BYTES: u64 = 3 << 20;
 
-/// Memory of a stream over UDT besides its two buffers: those of its sockets, and the messages that a driver receives at once.
+/// Memory of a stream over plain UDP, and of one over UDT besides its two buffers: those of its sockets, and the messages that a driver receives at once.
 const UDT_STREAM_BYTES: u64 = 64 << 20;
 
 /// Returns the memory that one stream may need besides packets in flight, bytes. UDT copies data into a buffer at
@@ -310,6 +310,7 @@ const UDT_STREAM_BYTES: u64 = 64 << 20;
 fn stream_bytes(transport: &Transport) -> u64 {
     match transport.protocol() {
         Protocol::Tcp => STREAM_BYTES,
+        Protocol::Udp => UDT_STREAM_BYTES,
         Protocol::Udt => UDT_STREAM_BYTES + 2 * transport.udt_buffer_bytes(),
     }
 }

@@ -20,7 +20,7 @@ use fullpipe_net::side::Side;
 use fullpipe_net::wire::Request;
 use fullpipe_net::{LocalEnd, Progress, Watcher};
 use fullpipe_path::record::Outcome;
-use fullpipe_path::transport::{self, UDT, UNLIMITED};
+use fullpipe_path::transport::{self, UNLIMITED};
 use fullpipe_path::{
     Buffer, Direction, Dscp, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
 };
@@ -38,6 +38,7 @@ Examples:
   fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
   fullpipe measure host --interval 1s --omit 5s               a line each second; the rate without the ramp-up
   fullpipe measure host --transport udt --buffer 256MB
+  fullpipe measure host --transport udp --pacing 100mbit      loss and jitter of datagrams at this rate
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
   fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB";
 
@@ -48,8 +49,9 @@ pub struct Args {
     /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, or
     /// disk:FOLDER for storage
     path: String,
-    /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate [default: tcp]
-    #[arg(long, value_name = "tcp|udt")]
+    /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate; udp sends datagrams at the rate
+    /// of --pacing, and counts losses and jitter [default: tcp]
+    #[arg(long, value_name = "tcp|udt|udp")]
     transport: Option<Protocol>,
     /// Use this congestion control of TCP, under its kernel name [default: cubic, or the system's own where this user cannot use it]
     #[arg(long, value_name = "NAME")]
@@ -70,6 +72,9 @@ pub struct Args {
     /// Let segments of TCP have at most this many bytes, TCP's options included, 88 to 32767 [default: what the path's MTU allows]
     #[arg(long, value_name = "BYTES")]
     mss: Option<u16>,
+    /// With --transport udp, send datagrams with this much payload, 16 to 65507 [default: what fills the path's packets]
+    #[arg(long, value_name = "BYTES")]
+    datagram_size: Option<u16>,
     /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
     #[arg(long, value_name = "ADDRESS%DEVICE")]
     bind: Option<LocalEnd>,
@@ -150,6 +155,7 @@ impl Args {
             (self.pacing.is_some(), "--pacing"),
             (self.dscp.is_some(), "--dscp"),
             (self.mss.is_some(), "--mss"),
+            (self.datagram_size.is_some(), "--datagram-size"),
             (self.bind.is_some(), "--bind"),
             (self.duration.is_some(), "--duration"),
             (self.omit.is_some(), "--omit"),
@@ -192,25 +198,37 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::usage(why));
     }
     let path = read_path(&args.path)?;
-    let cc = match (args.transport.unwrap_or(Protocol::Tcp), &args.cc) {
-        (Protocol::Tcp, Some(cc)) if cc == UDT => {
-            return Err(Failure::usage(
-                "udt is no congestion control of TCP; give --transport udt instead of --cc udt",
-            ));
+    let protocol = args.transport.unwrap_or(Protocol::Tcp);
+    let cc = match (protocol, &args.cc) {
+        (Protocol::Tcp, Some(cc)) if Protocol::of(cc) != Protocol::Tcp => {
+            return Err(Failure::usage(format!(
+                "{cc} is no congestion control of TCP; give --transport {cc} instead of --cc {cc}"
+            )));
         }
         (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| "cubic".into()),
-        (Protocol::Udt, None) => UDT.into(),
+        (Protocol::Udt | Protocol::Udp, None) => protocol.to_string(),
         (Protocol::Udt, Some(_)) => {
             return Err(Failure::usage("--cc is for TCP, and --transport udt brings its own; leave one of them out"));
         }
+        (Protocol::Udp, Some(_)) => {
+            return Err(Failure::usage(
+                "--cc is for TCP, and plain UDP has no congestion control; leave one of them out",
+            ));
+        }
     };
+    if args.datagram_size.is_some() && protocol != Protocol::Udp {
+        return Err(Failure::usage("--datagram-size is for --transport udp; for segments of TCP there is --mss"));
+    }
+    if args.mss.is_some() && protocol == Protocol::Udp {
+        return Err(Failure::usage("--mss is for TCP; for plain UDP there is --datagram-size"));
+    }
     let transport = Transport {
         cc,
         streams: args.streams.unwrap_or(1),
         buffer: args.buffer.unwrap_or(Buffer::Auto),
         pacing: args.pacing,
         dscp: args.dscp,
-        mss: args.mss,
+        mss: args.mss.or(args.datagram_size),
     };
     transport.validate()?;
     let transport = allowed(transport, &path, args);
@@ -235,9 +253,9 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::usage(why));
     }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
-    if args.iperf3_json && transport.protocol() != Protocol::Tcp {
+    if args.iperf3_json && protocol == Protocol::Udt {
         return Err(Failure::usage(
-            "--iperf3-json is for TCP, since iperf3 has no UDT; --json has the record of either",
+            "--iperf3-json is for TCP and plain UDP, since iperf3 has no UDT; --json has the record of any",
         ));
     }
     if let Some(every) = args.probe {
@@ -393,7 +411,7 @@ fn print_intervals(over: &[Interval], args: &Args) {
             Ok(line) if args.json => outln!("{line}"),
             _ if !args.quiet && !args.iperf3_json => {
                 if interval.is_first() {
-                    outln!("{}", Interval::HEADING);
+                    outln!("{}", interval.heading());
                 }
                 outln!("{}", interval.line());
             }

@@ -3,7 +3,9 @@
 mod channel;
 pub mod child;
 mod clients;
+mod http;
 mod log;
+mod metrics;
 mod parent;
 mod token_access;
 
@@ -23,7 +25,9 @@ use fullpipe_path::{ExitClass, Time, path};
 use fullpipe_transfer::connection::token;
 use fullpipe_transfer::connection::token_store::Tokens;
 use fullpipe_transfer::resolve::Base;
+use http::Page;
 use log::{Notice, Told, log};
+use metrics::Metrics;
 use parent::Parent;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGTERM};
@@ -85,6 +89,9 @@ pub struct Args {
     /// Drop a client when nothing has moved for this long
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = some_time)]
     stall: Time,
+    /// Show what has been served to Prometheus, at http://ADDRESS:PORT/metrics; a port alone is for this host alone
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = http::address)]
+    metrics: Option<SocketAddr>,
     /// Exit after one client
     #[arg(long)]
     once: bool,
@@ -182,6 +189,17 @@ pub fn run(args: Args) -> Result {
     if let Some(gap) = (!args.guest).then(child::confinement_gap).flatten() {
         notices.push(Notice::Warning(gap.to_owned()));
     }
+    let metrics = Metrics::new();
+    let mut shown_at = None;
+    if let Some(address) = args.metrics {
+        let shown = metrics.clone();
+        let pages = move |path: &str| -> Option<Page> { if path == "/metrics" { shown.page() } else { None } };
+        let address = http::listen(address, Arc::new(pages))
+            .map_err(|e| Failure::new(ExitClass::Missing, format!("--metrics {address}: cannot listen there: {e}")))?;
+        let url = format!("http://{address}/metrics");
+        notices.push(Notice::Note(format!("whoever reaches {url} may read what has been served (--metrics)")));
+        shown_at = Some(url);
+    }
     notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), access.clone(), told)?;
     let measure = MeasurementPolicy {
@@ -192,10 +210,14 @@ pub fn run(args: Args) -> Result {
         wants_proof: access.is_some(),
     };
     let limits = (!args.guest).then_some(limits);
-    let parent = Parent { measure, copies, access, limits, clients: clients.clone(), told };
+    let parent = Parent { measure, copies, access, limits, clients: clients.clone(), told, metrics: metrics.clone() };
     if told.json {
         // The first line of the log says where it listens: notices come behind it.
-        outln!("{}", json!({"kind": "listening", "time": format::now(), "address": address.to_string()}));
+        let mut first = json!({"kind": "listening", "time": format::now(), "address": address.to_string()});
+        if let Some(url) = shown_at {
+            first["metrics"] = url.into();
+        }
+        outln!("{first}");
         notices.iter().for_each(|notice| told.log(notice));
     } else if !told.quiet {
         errln!("listening on {address}");
@@ -203,6 +225,7 @@ pub fn run(args: Args) -> Result {
     server.run(&parent::serve(parent), move |event| {
         // A client's own process reports what begins.
         let Event::End { peer, logged, result, .. } = event else { return };
+        metrics.disconnects();
         // Also if the end is not logged, because the client would be remembered for ever.
         let client = clients.remove(peer);
         // A client that only asked for the round-trip time has not been served.

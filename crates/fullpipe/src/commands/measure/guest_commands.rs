@@ -43,7 +43,8 @@ pub fn guest_commands(run: &Run, path: &LabPath, stall: Time, omit: Option<Time>
         client.extend(["--dscp".to_owned(), dscp.to_string()]);
     }
     if let Some(mss) = t.mss {
-        client.extend(["--mss".to_owned(), mss.to_string()]);
+        let flag = if t.protocol() == Protocol::Udp { "--datagram-size" } else { "--mss" };
+        client.extend([flag.to_owned(), mss.to_string()]);
     }
     if run.direction == Direction::Receive {
         client.push("--reverse".into());

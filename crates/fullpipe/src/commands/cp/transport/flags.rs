@@ -21,7 +21,7 @@ pub struct TransportArgs {
     /// the profile says that it is faster and UDP gets through (auto)
     #[arg(long, default_value = "auto", value_name = "auto|tcp|udt", help_heading = HEADING)]
     pub(super) transport: ProtocolChoice,
-    /// Whether a firewall is known to drop UDP on the way to the far host, so that `auto` means TCP.
+    /// Whether a copy over UDP to the far host has failed, as where a firewall drops it, so that `auto` means TCP.
     #[arg(skip)]
     pub udp_is_closed: bool,
     /// Use this congestion control of the sender's kernel, such as bbr [default: from the profile]
@@ -77,8 +77,13 @@ impl std::str::FromStr for ProtocolChoice {
         if text == "auto" {
             return Ok(ProtocolChoice::Auto);
         }
-        let protocol = text.parse().map(ProtocolChoice::Only);
-        protocol.map_err(|_: String| format!("'{text}' is no transport; choose auto, tcp or udt"))
+        match text.parse() {
+            Ok(Protocol::Udp) => {
+                Err("plain UDP loses data, so a copy cannot use it; choose auto, tcp or udt".to_owned())
+            }
+            Ok(protocol) => Ok(ProtocolChoice::Only(protocol)),
+            Err(_) => Err(format!("'{text}' is no transport; choose auto, tcp or udt")),
+        }
     }
 }
 
