@@ -130,6 +130,9 @@ pub enum TransportError {
     /// Plain UDP needs a rate.
     #[error("UDP has no congestion control, so it needs a rate: give --pacing RATE, such as --pacing 100mbit")]
     UdpRate,
+    /// Plain UDP cannot carry a copy.
+    #[error("plain UDP loses data, so a copy cannot use it; copies go over TCP or UDT")]
+    Lossy,
     /// A datagram of this size cannot be sent.
     #[error("datagrams of {0} bytes: give from {least} to {most}", least = DATAGRAM_RANGE.start(), most = DATAGRAM_RANGE.end())]
     Datagram(u16),
@@ -271,6 +274,15 @@ impl Transport {
             (_, Some(mss)) if !MSS_RANGE.contains(&mss) => Err(TransportError::Mss(mss)),
             _ => Ok(()),
         }
+    }
+
+    /// Checks the values of a transport that is to carry a copy.
+    ///
+    /// # Errors
+    /// As for [`Transport::validate`]; or it loses data.
+    pub fn validate_for_copy(&self) -> Result<(), TransportError> {
+        self.validate()?;
+        if self.protocol() == Protocol::Udp { Err(TransportError::Lossy) } else { Ok(()) }
     }
 
     /// Checks the values that plain UDP takes.
@@ -445,6 +457,7 @@ mod tests {
         assert_eq!(Transport { mss: Some(1_000), ..t.clone() }.validate(), Err(TransportError::MssOfUdt));
         let udp = Transport { cc: UDP.into(), pacing: Some(Rate(1_000_000)), ..t.clone() };
         assert!(udp.validate_for_lab().is_ok() && udp.protocol() == Protocol::Udp);
+        assert_eq!(udp.validate_for_copy(), Err(TransportError::Lossy));
         assert_eq!(Transport { pacing: None, ..udp.clone() }.validate(), Err(TransportError::UdpRate));
         for (bytes, valid) in [(15, false), (16, true), (65_507, true), (65_508, false)] {
             assert_eq!(Transport { mss: Some(bytes), ..udp.clone() }.validate().is_ok(), valid, "{bytes}");

@@ -524,10 +524,7 @@ fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
 
 /// Refuses streams that this server does not allow, or for which this host has no memory.
 fn check_streams(connect: &Connect, options: &ServerOptions) -> Result<(), TransferError> {
-    connect.transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
-    if connect.transport.protocol() == Protocol::Udp {
-        return Err(TransferError::Usage("plain UDP, which loses data; copies go over TCP or UDT".into()));
-    }
+    connect.transport.validate_for_copy().map_err(|e| TransferError::Usage(e.to_string()))?;
     if connect.transport.protocol() == Protocol::Udt {
         if connect.relays || connect.sizing.is_some() {
             return Err(TransferError::Usage("UDT through relays, or sized by SOBAS; both are for TCP".into()));

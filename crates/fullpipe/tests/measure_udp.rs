@@ -99,6 +99,7 @@ fn what_has_no_meaning_is_refused() {
         ("measure 127.0.0.1:1 --datagram-size 1000", "--datagram-size is for --transport udp"),
         ("measure 127.0.0.1:1 --cc udp", "give --transport udp instead of --cc udp"),
         ("measure disk:. --datagram-size 1000", "--datagram-size is for a path"),
+        ("cp --cc udp a host:b", "plain UDP cannot carry a copy"),
         ("cp --transport udp a host:b", "plain UDP loses data, so a copy cannot use it"),
     ] {
         let (code, text) = error(&fullpipe(words));

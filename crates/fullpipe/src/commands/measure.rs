@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_lab::Lab;
+use fullpipe_lab::{Lab, LabMeasured};
 use fullpipe_net::Measured;
 use fullpipe_net::measure::MeasureOptions;
 use fullpipe_net::sample::Sample;
@@ -263,15 +263,6 @@ pub fn run(args: &Args) -> Result {
         if every.duration() > MAX_PROBE {
             return Err(Failure::usage(format!("--probe {every}: the longest is {}s", MAX_PROBE.as_secs())));
         }
-        if matches!(path, Path::Lab(_)) {
-            let why = "--probe is for a host that runs 'fullpipe serve'; a server of the testbed has one client";
-            return Err(Failure::usage(why));
-        }
-    }
-    if args.bidir && matches!(path, Path::Lab(_)) {
-        return Err(Failure::usage(
-            "--bidir is for a host that runs 'fullpipe serve'; over an emulated path, use a scenario",
-        ));
     }
     if args.bind.is_some() && matches!(path, Path::Lab(_)) {
         return Err(Failure::usage(
@@ -375,9 +366,9 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
             results.into_iter().map(text).collect::<Result<Vec<_>>>()?
         }
         Path::Lab(lab) => {
-            let (text, outcome) = in_lab(lab, run, args)?;
-            show_intervals(&text, run, args);
-            vec![(run.clone(), text, outcome)]
+            let measured = in_lab(lab, run, args)?;
+            measured.iter().for_each(|(run, text, _)| show_intervals(text, run, args));
+            measured
         }
     };
     for (i, (run, text, outcome)) in measured.iter().enumerate() {
@@ -530,8 +521,8 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     Ok(directions.into_iter().zip(measured).collect())
 }
 
-/// Measures over an emulated path.
-fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
+/// Measures over an emulated path. Returns a record for each direction in which data moved.
+fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Outcome)>> {
     run.transport.validate_for_lab()?;
     if path.disk_a.is_some() || path.disk_b.is_some() {
         let why = "a measurement sends from memory, so the path's disks have no part in it; leave them out, copy to one with \
@@ -544,7 +535,7 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
-    let commands = guest_commands::guest_commands(run, path, args.stall(), args.omit);
+    let commands = guest_commands::guest_commands(run, path, args.stall(), args.omit, args.probe);
     let measured = lab.measure(
         run,
         path,
@@ -556,5 +547,10 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
         },
     )?;
     bar.finish_and_clear();
-    Ok((measured.text, measured.outcome))
+    let directions: &[Direction] =
+        if run.bidir { &[Direction::Send, Direction::Receive] } else { std::slice::from_ref(&run.direction) };
+    let of = |(direction, record): (&Direction, LabMeasured)| {
+        (Run { direction: *direction, ..run.clone() }, record.text, record.outcome)
+    };
+    Ok(directions.iter().zip(measured).map(of).collect())
 }

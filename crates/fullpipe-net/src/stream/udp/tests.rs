@@ -34,8 +34,10 @@ fn acceptor(address: &str) -> UdpAcceptor<20> {
     UdpAcceptor::new(address.parse().unwrap(), &transport(2), false, expected).unwrap()
 }
 
+type Streams = Vec<Box<dyn DataStream>>;
+
 /// Connects so many streams; returns those of the sender and those of the receiver, by their numbers.
-fn connected(address: &str, n: u8) -> (Vec<Box<dyn DataStream>>, Vec<Box<dyn DataStream>>) {
+fn connected(address: &str, n: u8) -> (Streams, Streams) {
     let mut acceptor = acceptor(address);
     let to = acceptor.address().unwrap();
     let (taken, preambles) = (EventFd::new().unwrap(), (0..n).map(preamble).collect::<Vec<_>>());

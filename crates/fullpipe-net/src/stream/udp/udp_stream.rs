@@ -147,9 +147,8 @@ impl UdpStream {
             for bytes in message[..arrived.bytes].chunks(arrived.segment_bytes.max(1)) {
                 match datagram::parse(bytes, self.shared.terms.tag) {
                     Some(Datagram::Data { seq, sent_ns }) => {
-                        if state.arrivals.arrived(seq, sent_ns, arrived.at_ns.unwrap_or(unix_ns)) {
-                            state.received_bytes += bytes.len() as u64;
-                        }
+                        let is_new = state.arrivals.arrived(seq, sent_ns, arrived.at_ns.unwrap_or(unix_ns));
+                        state.received_bytes += if is_new { bytes.len() as u64 } else { 0 };
                     }
                     Some(Datagram::End { sent }) => {
                         state.arrivals.ended(sent);

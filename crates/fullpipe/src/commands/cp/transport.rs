@@ -119,7 +119,7 @@ impl TransportArgs {
     /// The profile cannot be read, or the flags ask for a transport that does not exist.
     pub fn choose(&self, between: &Between) -> Result<Chosen> {
         if let Some(transport) = self.udt() {
-            transport.validate()?;
+            transport.validate_for_copy()?;
             let rate = if self.pacing.is_some() { "keeps to the rate of --pacing" } else { "finds the rate itself" };
             let mut why = vec![format!("over UDT, as the command line asks: it {rate}")];
             why.extend(lacks_udp_buffer(between, UDP_BUFFER));
@@ -145,7 +145,7 @@ impl TransportArgs {
                 .why
                 .push("--dscp has no effect: the data go over ssh, which marks its packets itself (IPQoS)".into());
         }
-        chosen.transport.validate()?;
+        chosen.transport.validate_for_copy()?;
         Ok(chosen)
     }
 

@@ -51,7 +51,7 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
     }
     let lost = outcome.udp.as_ref().map_or_else(
         || format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted"),
-        |udp| datagrams(udp),
+        datagrams,
     );
     match outcome.queue_drops {
         Some(drops) => {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fullpipe_path::transport::UDT;
+use fullpipe_path::transport::{UDP, UDT};
 use fullpipe_path::{Buffer, Dscp, Probability, Protocol, Rate, Size, Transport, TransportError};
 use fullpipe_profile::Profile;
 use fullpipe_transfer::protocol::sizing::SizingMode;
@@ -178,6 +178,10 @@ impl TransportArgs {
         } else if self.cc.as_deref() == Some(UDT) {
             return Err(Failure::usage(
                 "udt is no congestion control of TCP; give --transport udt instead of --cc udt",
+            ));
+        } else if self.cc.as_deref() == Some(UDP) {
+            return Err(Failure::usage(
+                "udp is no congestion control of TCP, and plain UDP cannot carry a copy; leave out --cc",
             ));
         }
         if self.sobas.is_some() && self.buffer != Some(Sizing::Sobas) {
