@@ -170,6 +170,9 @@ pub enum NetError {
     /// This server refused a client.
     #[error("{0}")]
     Denied(Denial),
+    /// The user ended it before it began.
+    #[error("interrupted")]
+    Interrupted,
     /// The run failed at the other end.
     #[error("the run failed at {peer}: {why}")]
     Remote {
@@ -265,6 +268,7 @@ impl Classified for NetError {
     fn class(&self) -> ExitClass {
         match self {
             NetError::Served { class, .. } => *class,
+            NetError::Interrupted => ExitClass::Interrupted,
             NetError::Resolve { .. }
             | NetError::NoZone { .. }
             | NetError::Bind { .. }

@@ -50,7 +50,7 @@ pub fn measure(
     options: &MeasureOptions,
     watcher: &Watcher<'_>,
 ) -> Result<Measured, NetError> {
-    let prober = options.probe.map(|every| Prober::start(greeted(host, options)?, every)).transpose()?;
+    let prober = options.probe.map(|every| Prober::start(greeted(host, options)?, every, watcher)).transpose()?;
     let ready = Ready::new(host, request, options)?;
     // A sender on this host starts at once. A sender at the server starts after one round-trip time, when it knows of it.
     let head_start = if request.direction == Direction::Send { 0 } else { ready.rtt_ns };
@@ -58,7 +58,8 @@ pub fn measure(
     let mut measured = ready.run(begun_ns, 1, watcher)?;
     // What was asked before data moved, or after, met no queue of theirs.
     let last_s = measured.outcome.streams.iter().map(|stream| stream.last_s).fold(0.0, f64::max);
-    measured.outcome.probe = prober.map(|prober| prober.finish(begun_ns, begun_ns + (last_s * 1e9) as u64));
+    measured.outcome.probe =
+        prober.map(|prober| prober.finish(begun_ns, begun_ns.saturating_add((last_s * 1e9) as u64)));
     Ok(measured)
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fullpipe_path::record::{Latency, Probed};
 
 use crate::error::{NetError, system};
-use crate::session::Control;
+use crate::session::{Control, Watcher};
 use crate::sys;
 use crate::wire::Message;
 
@@ -42,10 +42,13 @@ impl Prober {
     /// Probes the idle path at intervals, and then starts to probe beside what follows.
     ///
     /// # Errors
-    /// The server does not answer, or there is no thread.
-    pub(crate) fn start(mut control: Control, every: Duration) -> Result<Prober, NetError> {
+    /// The server does not answer; the run was interrupted before it began; there is no thread.
+    pub(crate) fn start(mut control: Control, every: Duration, watcher: &Watcher<'_>) -> Result<Prober, NetError> {
         let (mut idle, begun) = (Vec::new(), Instant::now());
         while begun.elapsed() < IDLE || idle.len() < MIN_IDLE_PROBES {
+            if watcher.is_interrupted() {
+                return Err(NetError::Interrupted);
+            }
             idle.push(ask(&mut control)?);
             std::thread::sleep(every.saturating_sub(Duration::from_nanos(idle.last().map_or(0, |probe| probe.rtt_ns))));
         }
@@ -117,7 +120,7 @@ mod tests {
             }
             wire::receive_message(&mut stream).unwrap();
         });
-        let prober = Prober::start(control, Duration::from_millis(10)).unwrap();
+        let prober = Prober::start(control, Duration::from_millis(10), &Watcher::default()).unwrap();
         serving.join().unwrap();
         prober.finish(0, to_ns)
     }

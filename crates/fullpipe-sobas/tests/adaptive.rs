@@ -477,16 +477,27 @@ fn losses_after_others_have_left_are_the_paths_own() {
 
 #[test]
 fn a_path_that_becomes_faster_is_filled() {
-    for (rtt, loss) in [(4.0, 0.0), (20.0, 0.0), (90.0, 0.0), (20.0, 1e-3)] {
+    for (gbps, rtt, loss) in [
+        (0.3, 4.0, 0.0),
+        (0.3, 20.0, 0.0),
+        (0.3, 90.0, 0.0),
+        (0.3, 20.0, 1e-3),
+        // Trains take long here: one takes 4 ms, and 0.3 s until it has drained.
+        (0.1, 4.0, 0.0),
+        (0.05, 4.0, 0.0),
+        (0.05, 20.0, 0.0),
+    ] {
         for cc in [Cc::Reno, Cc::Cubic] {
-            let mut path = Path::new(0.3, rtt, 1e9 * rtt * 1e-3 / 8.0);
+            let faster = gbps / 0.3 * 1e9;
+            let mut path = Path::new(gbps, rtt, (faster * rtt * 1e-3 / 8.0).max(65_536.0));
             path.loss = loss;
             let mut s = Sim::new(path, cc, adaptive()).run(4.0);
-            s.path.bps = 1e9;
-            let settled = 2.0 + 20.0 * rtt * 1e-3;
+            s.path.bps = faster;
+            let asking_s = if gbps < 0.3 { 8.0 } else { 0.0 };
+            let settled = 2.0 + asking_s + 20.0 * rtt * 1e-3;
             let s = s.run(4.0 + settled + 1.0);
             let share = s.share(4.0 + settled, s.now);
-            assert!(share >= 0.9, "{rtt} ms, {loss}, {cc:?}: {share} {:?}", s.events);
+            assert!(share >= 0.9, "{gbps} Gb/s, {rtt} ms, {loss}, {cc:?}: {share} {:?}", s.events);
         }
     }
 }

@@ -108,6 +108,21 @@ fn an_interrupted_measurement_tells_what_it_has_seen() {
         let (seconds, goodput) = (result["seconds"].as_f64().unwrap(), result["goodput_bps"].as_f64().unwrap());
         assert!((0.5..4.0).contains(&seconds) && (100e6..230e6).contains(&goodput), "{flags}: {result}");
     }
+    // Before data move there is nothing to tell: ten probes, one a second, come first.
+    let child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["measure", &server.address, "--duration", "2s", "--probe=1s"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let stopped = Instant::now();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert!(stopped.elapsed() < Duration::from_secs(4));
+    let (code, text) = error(&done);
+    assert!(code == 130 && text.contains("interrupted"), "{code} {text}");
+    assert!(!String::from_utf8_lossy(&done.stdout).contains("goodput"));
     // The server is well.
     let record = json_lines(&fullpipe(&format!("measure {} --size 1MB --json", server.address)));
     assert!(record[record.len() - 1].get("interrupted").is_none());

@@ -110,7 +110,8 @@ impl Remeasure {
             Stage::Asking { until, .. } if model.trains.all_paced_arrived() || now >= until => {
                 self.stage = if model.trains.fitted() {
                     model.trains.measure_again();
-                    Stage::Measuring { until: now + answers_ns }
+                    // The first of these waits until the last that asked has drained.
+                    Stage::Measuring { until: now + apart_ns(model, known) + answers_ns }
                 } else {
                     Stage::Waiting(now.saturating_add(wait))
                 };

@@ -244,6 +244,9 @@ pub fn run(args: &Args) -> Result {
             "--duration unlimited is for a host that runs 'fullpipe serve'; in the testbed, give a time",
         ));
     }
+    if is_unlimited && args.repeat.is_some() {
+        return Err(Failure::usage("--repeat never comes to the second run with --duration unlimited; give a time"));
+    }
     // The samples of a run without an end stay in memory until it is over.
     let usual = Time(if is_unlimited { 1_000_000_000 } else { 100_000_000 });
     let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| interval.min(usual)));
@@ -387,7 +390,7 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
         }
     }
     // Nothing else ends a run without a limit.
-    let is_unlimited = run.workload == Workload::Duration(UNLIMITED) && args.repeat.is_none();
+    let is_unlimited = run.workload == Workload::Duration(UNLIMITED);
     if !is_unlimited && measured.iter().any(|(_, _, outcome)| outcome.interrupted) {
         let why = "interrupted; the result is of what had been sent until then";
         return Err(Failure::new(ExitClass::Interrupted, why));

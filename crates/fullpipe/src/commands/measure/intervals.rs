@@ -292,7 +292,7 @@ mod tests {
         };
         let over = Intervals::new(1.0, true).take([line(1.0, 5), line(2.0, 7)].into_iter());
         assert_eq!((over[1].udp.unwrap().received, over[1].udp.unwrap().lost), (1_000, 2));
-        assert_eq!(over[1].line(), "     1.0-2.0      8.000 Mb/s             2         1,000    1.500 us");
+        assert_eq!(over[1].line(), "     1.0-2.0     8.000 Mb/s             2         1,000    1.500 us");
         assert_eq!(over[1].heading().len(), over[1].line().len());
         assert_eq!(over[1].retransmits, None);
     }

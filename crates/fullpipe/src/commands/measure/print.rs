@@ -6,7 +6,7 @@ use fullpipe_net::Measured;
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::record::udp::UdpOutcome;
 use fullpipe_path::record::{Bottleneck, Outcome, Probed};
-use fullpipe_path::{Buffer, Direction, Path, Protocol, Run, Size};
+use fullpipe_path::{Buffer, Direction, Path, Protocol, Rate, Run, Size};
 
 use crate::format;
 use crate::output::{errln, outln};
@@ -76,7 +76,7 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
         outln!("latency     {}", latency(probed));
     }
     if let Some(what) = outcome.bottleneck {
-        outln!("bottleneck  {}", bottleneck(what, run));
+        outln!("bottleneck  {}", bottleneck(what, run, outcome.goodput_bps));
     }
     if let Some(target) = target {
         outln!("record      {}", target.display());
@@ -106,7 +106,8 @@ fn latency(probed: &Probed) -> String {
 
 /// What limited the run, and what to try. The hosts of an emulated path are part of its description, and have no settings
 /// that a user could raise.
-fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
+fn bottleneck(what: Bottleneck, run: &Run, goodput: Option<f64>) -> &'static str {
+    let reached = |rate: Rate| goodput.is_none_or(|bps| bps >= 0.9 * rate.0 as f64);
     let is_emulated = matches!(run.path, Path::Lab(_));
     match (what, run.transport.buffer) {
         (Bottleneck::Cwnd, _) if run.transport.protocol() == Protocol::Udt => {
@@ -132,6 +133,9 @@ fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
         (Bottleneck::Sndbuf, _) => "sndbuf: the sender's buffer; try a larger --buffer",
         (Bottleneck::Path, _) => "path: it is full",
         (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
+        (Bottleneck::Pacing, _) if !run.transport.pacing.is_none_or(reached) => {
+            "pacing: losses, or a sender that came too late, kept it below the rate that --pacing sets"
+        }
         (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
     }
 }
@@ -186,20 +190,26 @@ mod tests {
     fn advice_is_for_the_path_that_was_measured() {
         let transport =
             Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
-        let advice = |path: &str, what| {
+        let paced = Transport { pacing: Some(Rate(1_000_000_000)), ..transport.clone() };
+        let advice = |path: &str, what, transport: &Transport, goodput| {
             let workload = Workload::Size(Size(1_000_000));
             let (direction, sample) = (Direction::Send, Time(100_000_000));
             let path = path.parse().unwrap();
             bottleneck(
                 what,
                 &Run { path, transport: transport.clone(), workload, direction, bidir: false, seed: 1, sample },
+                goodput,
             )
         };
-        assert!(advice("host", Bottleneck::Sndbuf).ends_with("raise net.ipv4.tcp_wmem there"));
+        assert!(advice("host", Bottleneck::Sndbuf, &transport, None).ends_with("raise net.ipv4.tcp_wmem there"));
         for what in [Bottleneck::Sndbuf, Bottleneck::Rwnd] {
-            let text = advice("lab:rtt=1ms,rate=1gbit", what);
+            let text = advice("lab:rtt=1ms,rate=1gbit", what, &transport, None);
             let keys = text.split(' ').find_map(|word| word.strip_prefix(",host=")).unwrap();
             assert!(format!("lab:rtt=1ms,rate=1gbit,host={keys}").parse::<Path>().is_ok(), "{text}");
         }
+        // A rate that was never reached did not limit.
+        let pacing = |goodput| advice("host", Bottleneck::Pacing, &paced, Some(goodput));
+        assert_eq!(pacing(950e6), "pacing: the rate that --pacing sets");
+        assert!(pacing(500e6).contains("kept it below the rate"));
     }
 }
