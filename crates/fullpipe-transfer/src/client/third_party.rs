@@ -509,3 +509,33 @@ fn watch(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    use fullpipe_net::stream::tcp::TcpDataStream;
+
+    use super::*;
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (ours, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn an_error_of_passing_data_on_is_of_its_host() {
+        let stream = |socket: &TcpStream| {
+            Protection::None.wrap(TcpDataStream::boxed(socket.try_clone().unwrap())).unwrap_or_else(|e| panic!("{e}"))
+        };
+        let ((from, mut source), (to, _destination)) = (connected(), connected());
+        // Nothing is there to be read, which is an error now.
+        from.set_nonblocking(true).unwrap();
+        assert_eq!(pass_data(stream(&from), stream(&to)).unwrap_err().0, SOURCE);
+        from.set_nonblocking(false).unwrap();
+        source.write_all(b"data").unwrap();
+        to.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(pass_data(stream(&from), stream(&to)).unwrap_err().0, DESTINATION);
+    }
+}

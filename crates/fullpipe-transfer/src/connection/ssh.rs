@@ -575,12 +575,13 @@ mod tests {
     /// A script around ssh is ended at once, but leaves ssh behind, which holds the other end of its input.
     #[test]
     fn no_thread_goes_on_writing_to_what_a_script_leaves_behind() {
-        let ssh = ["sh", "-c", "setsid sleep 20; exit $?"].map(Into::into).to_vec();
+        let ssh = ["sh", "-c", "setsid sh -c 'echo; exec sleep 20'; exit $?"].map(Into::into).to_vec();
         let program = FarProgram::Named("fullpipe".to_owned());
         let endpoint = SshEndpoint { host: "far".to_owned(), ssh, program, ports: None, via: Via::Tcp };
         let ssh = Ssh { endpoint, configured: String::new(), program: None };
         let stop = Stop::default();
-        let (_process, mut input, _output) = ssh.start(&stop).unwrap();
+        let (_process, mut input, mut output) = ssh.start(&stop).unwrap();
+        output.read_exact(&mut [0]).unwrap();
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
             while input.write_all(&[0; RELAY_BUFFER]).is_ok() {}

@@ -302,10 +302,16 @@ fn a_destination_that_an_earlier_far_end_still_holds_is_waited_for() {
         program.display()
     );
     let third = host.script("third", &text);
-    let running = repeat(&host, true, &format!("{SLOW} --stall 3s")).far_program(&third).start();
+    let ssh_ids = host.file("ssh_ids");
+    let text = format!("echo $$ >> {}\nexec {} \"$@\"", ssh_ids.display(), host.ssh);
+    let known = host.script("known_ssh", &text);
+    let running = repeat(&host, true, SLOW).ssh(known.to_str().unwrap()).far_program(&third).start();
     some_blocks(&host.file("to"));
     let id = fs::read_to_string(&ids).unwrap().trim().parse().unwrap();
     kill(Pid::from_raw(id), Signal::SIGSTOP).unwrap();
+    // The first of its ssh was asked for the configuration. The second attempt waits 20 s for the lock.
+    let ssh = fs::read_to_string(&ssh_ids).unwrap().lines().nth(1).unwrap().parse().unwrap();
+    kill(Pid::from_raw(ssh), Signal::SIGKILL).unwrap();
     let done = running.wait();
     if done.code() != 0 {
         kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
