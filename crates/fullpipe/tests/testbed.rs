@@ -37,6 +37,24 @@ fn scenario(text: &str, flags: &[&str]) -> std::process::Output {
 }
 
 #[test]
+fn a_seed_on_the_command_line_is_that_of_the_scenario() {
+    let text = |seed: u32| {
+        let ping = r#"run = ["ping", "-q", "-i", "0.01", "-c", "200", "b"]"#;
+        format!(
+            "path = {{ rtt = \"2ms\", rate = \"1gbit\", loss = 0.3 }}\nseed = {seed}\n[[program]]\nend = \"a\"\n{ping}\n"
+        )
+    };
+    let losses = |seed: u32, flags: &[&str]| {
+        let lines = json_lines(&scenario(&text(seed), &[&["--json"], flags].concat()));
+        let path = lines.into_iter().rfind(|line| line["kind"] == "path").unwrap();
+        path["impaired"]["drops"].as_u64().unwrap()
+    };
+    let (first, second) = (losses(1, &[]), losses(2, &[]));
+    assert_ne!(first, second);
+    assert_eq!(losses(1, &["--seed", "2"]), second);
+}
+
+#[test]
 fn one_description_one_record() {
     for path in [
         "lab:rtt=11.8ms,rate=1gbit",

@@ -49,6 +49,9 @@ enum Verb {
         /// Set the memory of the guest, such as 2GB [default: what the path needs]
         #[arg(long, value_name = "SIZE")]
         memory: Option<Size>,
+        /// Seed every random number of the guest [default: the scenario's seed, or 1]
+        #[arg(long)]
+        seed: Option<u64>,
         /// Give up after this much real time
         #[arg(long, default_value = "1h", value_name = "TIME")]
         limit: Time,
@@ -93,8 +96,8 @@ pub fn run(args: Args) -> Result {
             }
             Ok(())
         }
-        Verb::Run { scenario, memory, limit, out, json, quiet } => {
-            scenario_run(&scenario, memory, limit, out, json, quiet)
+        Verb::Run { scenario, memory, seed, limit, out, json, quiet } => {
+            scenario_run(&scenario, (memory, seed), limit, out, json, quiet)
         }
     }
 }
@@ -109,7 +112,7 @@ fn static_name(doing: &str) -> &'static str {
 
 fn scenario_run(
     file: &std::path::Path,
-    memory: Option<Size>,
+    (memory, seed): (Option<Size>, Option<u64>),
     limit: Time,
     out: Option<PathBuf>,
     json: bool,
@@ -120,7 +123,8 @@ fn scenario_run(
         fullpipe_path::record::check_folder(out)?;
     }
     let lab = Lab::open(scenario.kernel())?.with_memory(memory.or(scenario.memory));
-    let job = scenario.into_job();
+    let mut job = scenario.into_job();
+    job.seed = seed.unwrap_or(job.seed);
     let bar = progress::bar(0, "scenario", quiet || json);
     let done = lab.run(&job, limit.duration(), &|seconds, bytes| {
         bar.set_message(format!(
