@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 use fullpipe_net::Measured;
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::record::{Bottleneck, Outcome, Probed};
-use fullpipe_path::{Buffer, Direction, Path, Protocol, Run, Size};
+use fullpipe_path::{Buffer, Direction, DiskAccess, Path, Protocol, Run, Size};
 
 use crate::format;
 use crate::output::{errln, outln};
@@ -25,6 +25,9 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
     }
     outln!("path        {}", run.path);
     outln!("transport   {}", run.transport);
+    if let Some(DiskAccess { block, direct }) = run.disks {
+        outln!("disks       blocks of {block}, direct I/O {}", direct.name());
+    }
     match (outcome.goodput_bps, &outcome.no_rate) {
         (Some(goodput), _) => outln!(
             "goodput     {} ({} bytes in {})",
@@ -114,6 +117,8 @@ fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
         (Bottleneck::Sndbuf, _) => "sndbuf: the sender's buffer; try a larger --buffer",
         (Bottleneck::Path, _) => "path: it is full",
         (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
+        (Bottleneck::DiskRead, _) => "disk_read: reading disk_a; try more --streams, or another --direct",
+        (Bottleneck::DiskWrite, _) => "disk_write: writing disk_b; try more --streams, or another --direct",
         (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
     }
 }
@@ -173,7 +178,16 @@ mod tests {
             let path = path.parse().unwrap();
             bottleneck(
                 what,
-                &Run { path, transport: transport.clone(), workload, direction, bidir: false, seed: 1, sample },
+                &Run {
+                    path,
+                    transport: transport.clone(),
+                    workload,
+                    direction,
+                    bidir: false,
+                    disks: None,
+                    seed: 1,
+                    sample,
+                },
             )
         };
         assert!(advice("host", Bottleneck::Sndbuf).ends_with("raise net.ipv4.tcp_wmem there"));
