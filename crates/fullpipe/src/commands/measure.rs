@@ -270,6 +270,7 @@ pub fn run(args: &Args) -> Result {
             "--bind is for a host that runs 'fullpipe serve'; the testbed's hosts have one address each",
         ));
     }
+    let disks = disks.map(|access| disks::with_block_of_copy(access, transport.streams)).transpose()?;
     let seed = args.seed.unwrap_or(1);
     let run = Run { path, transport, workload, direction, bidir: args.bidir, disks, seed, sample };
     if let (Some(access), Some(path)) = (&disks, &args.guest) {
@@ -529,8 +530,8 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
 /// Measures over an emulated path.
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     run.transport.validate_for_lab()?;
-    if let Some(access) = &run.disks {
-        disks::check(run, path, access, args.omit)?;
+    if run.disks.is_some() {
+        disks::check(run, path, args.omit)?;
     }
     if args.token_file.is_some() {
         let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed needs no token, leave it out";

@@ -11,6 +11,7 @@ use fullpipe_path::{Direction, DiskAccess, ExitClass, Host, Path, Run, Size, Wor
 use fullpipe_transfer::client::{Finished, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::sizing::SizingEvent;
+use fullpipe_transfer::sizes::block_size;
 
 use super::args::Args;
 use super::bottleneck::{Bottleneck, Spent};
@@ -46,7 +47,9 @@ pub fn write(
     let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
     let disks = match &path {
         Path::Lab(lab) if lab.disk_a.is_some() || lab.disk_b.is_some() => {
-            Some(DiskAccess { block: args.block, direct: args.direct.into() })
+            let asked = u32::try_from(args.block.0).unwrap_or(u32::MAX);
+            let block = Size(block_size(asked, usize::from(transport.streams)));
+            Some(DiskAccess { block, direct: args.direct.into() })
         }
         _ => None,
     };

@@ -8,7 +8,7 @@ use std::process::Command;
 use fullpipe_lab::{Commands, DISK, RECORD, SERVER_ADDRESS};
 use fullpipe_path::storage::{Operation, StorageRun};
 use fullpipe_path::{Direction, DiskAccess, ExitClass, LabPath, Protocol, Run, Size, Time, Workload};
-use fullpipe_transfer::sizes::BLOCKS;
+use fullpipe_transfer::sizes::{BLOCKS, block_size};
 use fullpipe_transfer::storage::{StorageFolder, write_named};
 
 use super::guest_commands::guest_commands;
@@ -25,11 +25,24 @@ pub fn has_disk(path: &LabPath) -> bool {
     path.disk_a.is_some() || path.disk_b.is_some()
 }
 
+/// Sets the size of a block to what a copy with so many streams uses.
+///
+/// # Errors
+/// No copy has such blocks.
+pub fn with_block_of_copy(access: DiskAccess, streams: u16) -> Result<DiskAccess> {
+    match u32::try_from(access.block.0) {
+        Ok(asked) if BLOCKS.contains(&asked) => {
+            Ok(DiskAccess { block: Size(block_size(asked, usize::from(streams))), ..access })
+        }
+        _ => Err(Failure::usage(format!("--block {}: between disks, give 64KiB to 64MiB", access.block))),
+    }
+}
+
 /// Refuses a run that a copy between the path's disks cannot be.
 ///
 /// # Errors
 /// A disk is missing or too small, or the run has what a copy lacks.
-pub fn check(run: &Run, path: &LabPath, access: &DiskAccess, omit: Option<Time>) -> Result {
+pub fn check(run: &Run, path: &LabPath, omit: Option<Time>) -> Result {
     let Workload::Size(size) = run.workload else {
         return Err(Failure::usage("give --size instead of --duration: between disks, a file of that size is copied"));
     };
@@ -41,9 +54,6 @@ pub fn check(run: &Run, path: &LabPath, access: &DiskAccess, omit: Option<Time>)
     }
     if run.transport.mss.is_some() {
         return Err(Failure::usage("--mss is for runs from memory to memory; between disks, give a smaller mtu"));
-    }
-    if !u32::try_from(access.block.0).is_ok_and(|bytes| BLOCKS.contains(&bytes)) {
-        return Err(Failure::usage(format!("--block {}: between disks, give 64KiB to 64MiB", access.block)));
     }
     for (key, disk) in [("disk_a", &path.disk_a), ("disk_b", &path.disk_b)] {
         let Some(disk) = disk else {
