@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import os
 import shutil
 import statistics
@@ -72,6 +73,16 @@ def globus(servers: Servers, job: Job) -> Peer:
     program = need("globus-url-copy", "globus-gass-copy-progs")
     ends = [f"file://{job.source}", f"{servers.gridftp()}{job.into}/"]
     return Peer("globus-url-copy -fast -p 4", [program, "-fast", "-p", "4", *ends])
+
+
+def globus_udt(servers: Servers, job: Job) -> Peer:
+    """GridFTP over UDT, by libudt."""
+    program = need("globus-url-copy", "globus-gass-copy-progs")
+    driver = "/usr/lib/*/libglobus_xio_udt_driver.so"
+    if not glob.glob(driver):
+        raise Missing("no driver of UDT; apt-get install libglobus-xio-udt-driver")
+    ends = [f"file://{job.source}", f"{servers.gridftp()}{job.into}/"]
+    return Peer("globus-url-copy -udt -fast", [program, "-udt", "-fast", *ends])
 
 
 def globus_checked(servers: Servers, job: Job) -> Peer:
@@ -144,7 +155,16 @@ def syq(servers: Servers, job: Job) -> Peer:
     if not program:
         raise Missing("no syq; cargo install syq")
     far = ["--rsh", servers.ssh(), "--syq-path", program]
-    command = [program, "cp", *far, str(job.source), "--to", ADDRESS, "--into", str(job.into)]
+    command = [
+        program,
+        "cp",
+        *far,
+        str(job.source),
+        "--to",
+        ADDRESS,
+        "--into",
+        str(job.into),
+    ]
     return Peer("syq cp, over ssh", command, encrypted=True)
 
 
@@ -205,6 +225,13 @@ def file(args: argparse.Namespace, base: Path) -> Iterator[Job]:
 
 
 @contextlib.contextmanager
+def file_over_udt(args: argparse.Namespace, base: Path) -> Iterator[Job]:
+    """One file in memory, for UDT."""
+    with file(args, base) as job:
+        yield replace(job, flags=("--transport", "udt"))
+
+
+@contextlib.contextmanager
 def tree(args: argparse.Namespace, base: Path) -> Iterator[Job]:
     """Many small files in memory."""
     source, into = folders(base)
@@ -252,6 +279,11 @@ ROWS = {
         "small files from memory to memory",
         tree,
         [(rsync_daemon, 2.0), (rsync_ssh, 2.0)],
+    ),
+    "udt": Row(
+        "a file from memory to memory over UDT, not encrypted",
+        file_over_udt,
+        [(globus_udt, 2.0)],
     ),
     "direct": Row("a file from disk to disk, XFS, direct I/O", disk, [(dd, 0.9)]),
 }

@@ -43,7 +43,7 @@ impl ReceiveBuffer {
     /// Stores a packet. The caller has checked that its index is within the buffer and its payload no longer than a slot.
     pub fn store(&mut self, index: u64, payload: &[u8]) {
         debug_assert!((self.first..self.limit()).contains(&index) && payload.len() <= self.payload_bytes);
-        let (slot, length) = self.slots.fill(index);
+        let (slot, length) = self.slots.fill(self.first, index);
         slot[..payload.len()].copy_from_slice(payload);
         *length = payload.len() as u16;
     }

@@ -3,11 +3,17 @@
 //! A ring of slots, one for each packet, with room for the header before the payload. Packets that follow one another lie one
 //! behind the other, so a run of full packets is one slice of bytes that `UDP_SEGMENT` cuts into datagrams. Data is copied
 //! once, when it is written.
+//!
+//! What has not been sent yet is bounded apart, as `TCP_NOTSENT_LOWAT` does for TCP: a large buffer is there for what is on its
+//! way, and a path that needs less takes less memory.
 
 use std::ops::Range;
 
 use crate::packet::HEADER_BYTES;
 use crate::slots::Slots;
+
+/// Data that may wait to be sent, bytes: some milliseconds of 10 Gb/s, so that the writer can sleep meanwhile.
+const MAX_UNSENT_BYTES: usize = 8 << 20;
 
 /// Packets that wait to be sent or acknowledged.
 #[derive(Debug)]
@@ -15,6 +21,8 @@ pub struct SendBuffer {
     /// Each has room for the header before the payload.
     slots: Slots,
     payload_bytes: usize,
+    /// Packets that may wait to be sent.
+    max_unsent: u64,
     /// Oldest packet that has not been acknowledged.
     first: u64,
     /// First packet that has never been sent.
@@ -27,7 +35,8 @@ impl SendBuffer {
     /// A buffer of `packets` slots whose first packet has the index `first`.
     pub fn new(first: u64, packets: usize, payload_bytes: usize) -> SendBuffer {
         let slots = Slots::new(first, packets, HEADER_BYTES + payload_bytes);
-        SendBuffer { slots, payload_bytes, first, next: first, end: first }
+        let max_unsent = (MAX_UNSENT_BYTES / payload_bytes).max(1) as u64;
+        SendBuffer { slots, payload_bytes, max_unsent, first, next: first, end: first }
     }
 
     /// Copies as much of `data` as there is room for; returns how much.
@@ -36,17 +45,23 @@ impl SendBuffer {
         if self.end > self.next {
             rest = self.append(self.end - 1, rest);
         }
-        while !rest.is_empty() && self.end - self.first < self.slots.packets() as u64 {
-            *self.slots.fill(self.end).1 = 0;
+        while !rest.is_empty() && self.free_packets() > 0 {
+            *self.slots.fill(self.first, self.end).1 = 0;
             self.end += 1;
             rest = self.append(self.end - 1, rest);
         }
         data.len() - rest.len()
     }
 
+    /// Packets that can be begun now.
+    fn free_packets(&self) -> u64 {
+        let held = self.slots.packets() as u64 - (self.end - self.first);
+        held.min(self.max_unsent.saturating_sub(self.unsent()))
+    }
+
     /// Fills up the packet `index`; returns what did not fit.
     fn append<'a>(&mut self, index: u64, data: &'a [u8]) -> &'a [u8] {
-        let (slot, length) = self.slots.fill(index);
+        let (slot, length) = self.slots.fill(self.first, index);
         let filled = usize::from(*length);
         let (now, rest) = data.split_at(data.len().min(self.payload_bytes - filled));
         slot[HEADER_BYTES + filled..][..now.len()].copy_from_slice(now);
@@ -81,9 +96,8 @@ impl SendBuffer {
 
     /// Bytes that can be written now.
     pub fn room_bytes(&self) -> u64 {
-        let slots = self.slots.packets() as u64 - (self.end - self.first);
         let partial = if self.has_partial() { self.payload_bytes - self.slots.length(self.end - 1) } else { 0 };
-        slots * self.payload_bytes as u64 + partial as u64
+        self.free_packets() * self.payload_bytes as u64 + partial as u64
     }
 
     /// Frees all packets below an index; returns how many bytes they held. The index is at most the first unsent packet's.
@@ -155,5 +169,16 @@ mod tests {
         assert!(!buffer.has_partial());
         assert_eq!(buffer.acknowledge(1000), 33);
         assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn what_waits_to_be_sent_is_bounded_apart() {
+        let mut buffer = SendBuffer::new(0, 100_000, 1000);
+        let most = (MAX_UNSENT_BYTES / 1000 * 1000) as u64;
+        assert_eq!(buffer.room_bytes(), most);
+        assert_eq!(buffer.write(&vec![1; MAX_UNSENT_BYTES + 5000]), most as usize);
+        assert_eq!((buffer.write(&[1]), buffer.room_bytes()), (0, 0));
+        buffer.sent_up_to(10);
+        assert_eq!((buffer.room_bytes(), buffer.write(&[2; 20_000])), (10_000, 10_000));
     }
 }

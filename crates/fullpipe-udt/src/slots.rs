@@ -2,43 +2,43 @@
 
 use crate::congestion::INITIAL_WINDOW_PACKETS;
 
-/// A ring of slots. It takes the memory of those behind the initial window when one of these is first used. So a
-/// connection that has not shown whose it is, and the direction that a stream does not use, cost little.
+/// A ring of slots. It has memory for as many packets as were ever held at once, up to twice as many: so a connection that has
+/// not shown whose it is costs little, as does a direction that a stream does not use, or a path that needs less than the window.
 #[derive(Debug)]
 pub struct Slots {
-    /// The slots that have memory: those of the initial window, or all.
+    /// The slots that have memory.
     bytes: Vec<u8>,
     /// Payload bytes in each of these that holds a packet.
     lengths: Vec<u16>,
-    /// Slots of the whole ring.
+    /// Packets that there may be at once.
     packets: usize,
     /// Bytes of a slot.
     slot_bytes: usize,
-    /// Packet that the first slot was for at the beginning.
+    /// A packet whose place is the first slot.
     origin: u64,
 }
 
 impl Slots {
-    /// A ring of `packets` slots (two at least) whose first packet has the index `first`.
+    /// A ring for `packets` packets (two at least), of which the first has the index `first`.
     pub fn new(first: u64, packets: usize, slot_bytes: usize) -> Slots {
         let packets = packets.max(2);
         let now = packets.min(INITIAL_WINDOW_PACKETS);
         Slots { bytes: vec![0; now * slot_bytes], lengths: vec![0; now], packets, slot_bytes, origin: first }
     }
 
-    /// Slots of the whole ring.
+    /// Packets that there may be at once.
     pub fn packets(&self) -> usize {
         self.packets
     }
 
     /// Packets from an index on, that one included, whose slots lie behind one another: up to the ring's seam.
     pub fn until_seam(&self, index: u64) -> usize {
-        self.packets - self.slot(index)
+        self.lengths.len() - self.slot(index)
     }
 
-    /// Payload bytes in the slot of a packet.
+    /// Payload bytes in the slot of a packet, which has been filled.
     pub fn length(&self, index: u64) -> usize {
-        self.lengths.get(self.slot(index)).map_or(0, |length| usize::from(*length))
+        usize::from(self.lengths[self.slot(index)])
     }
 
     /// Of `count` packets from an index on, up to the seam, how many come before the first that has less than `full` bytes.
@@ -53,21 +53,34 @@ impl Slots {
         &mut self.bytes[at..at + count * self.slot_bytes]
     }
 
-    /// The slot of a packet, to be filled, and the payload bytes in it.
-    pub fn fill(&mut self, index: u64) -> (&mut [u8], &mut u16) {
-        let slot = self.slot(index);
-        if slot >= self.lengths.len() {
-            let mut bytes = vec![0; self.packets * self.slot_bytes];
-            bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
-            self.bytes = bytes;
-            self.lengths.resize(self.packets, 0);
+    /// The slot of a packet, to be filled, and the payload bytes in it. All packets before `first` have gone; `index` is one of
+    /// the `packets` that follow.
+    pub fn fill(&mut self, first: u64, index: u64) -> (&mut [u8], &mut u16) {
+        let needed = (index - first) as usize + 1;
+        if needed > self.lengths.len() {
+            self.grow(first, needed);
         }
+        let slot = self.slot(index);
         let at = slot * self.slot_bytes;
         (&mut self.bytes[at..at + self.slot_bytes], &mut self.lengths[slot])
     }
 
+    /// Takes memory for `needed` packets or more. What is held stays, from the packet `first` on, in the new ring's first slots.
+    fn grow(&mut self, first: u64, needed: usize) {
+        let (old, seam) = (self.lengths.len(), self.slot(first));
+        let new = needed.max((2 * old).min(self.packets));
+        let mut bytes = vec![0; new * self.slot_bytes];
+        let (behind, before) = (&self.bytes[seam * self.slot_bytes..], &self.bytes[..seam * self.slot_bytes]);
+        bytes[..behind.len()].copy_from_slice(behind);
+        bytes[behind.len()..][..before.len()].copy_from_slice(before);
+        self.bytes = bytes;
+        self.lengths.rotate_left(seam);
+        self.lengths.resize(new, 0);
+        self.origin = first;
+    }
+
     fn slot(&self, index: u64) -> usize {
-        ((index - self.origin) % self.packets as u64) as usize
+        ((index - self.origin) % self.lengths.len() as u64) as usize
     }
 }
 
@@ -76,27 +89,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_taken_when_the_initial_window_is_left() {
+    fn memory_is_taken_for_what_is_held_at_once() {
         let mut slots = Slots::new(7, 1000, 3);
-        for index in 7..7 + INITIAL_WINDOW_PACKETS as u64 {
-            let (slot, length) = slots.fill(index);
+        let fill = |slots: &mut Slots, first, index: u64| {
+            let (slot, length) = slots.fill(first, index);
             slot.fill(index as u8);
             *length = 3;
+        };
+        // A short window, many times around the ring.
+        let window = INITIAL_WINDOW_PACKETS as u64;
+        for index in 7..2007 {
+            fill(&mut slots, index.max(6 + window) + 1 - window, index);
         }
-        assert_eq!(
-            (slots.bytes.capacity(), slots.lengths.capacity()),
-            (3 * INITIAL_WINDOW_PACKETS, INITIAL_WINDOW_PACKETS)
-        );
-        assert_eq!(slots.length(7 + 900), 0);
-        let (slot, length) = slots.fill(7 + 900);
-        slot.fill(200);
-        *length = 3;
-        assert_eq!(slots.bytes.capacity(), 3000);
-        // Nothing has moved, and the ring goes on at its beginning.
-        assert_eq!(slots.run(7, 2), [7, 7, 7, 8, 8, 8]);
-        assert_eq!(slots.run(7 + 900, 1), [200; 3]);
-        assert_eq!((slots.full(7, 1000, 3), slots.until_seam(7 + 990)), (INITIAL_WINDOW_PACKETS, 10));
-        slots.fill(7 + 1000).0.fill(1);
-        assert_eq!(slots.run(7, 1), [1; 3]);
+        assert_eq!(slots.lengths.len(), INITIAL_WINDOW_PACKETS);
+        let first = 2007 - window;
+        // One more grows the ring, and what is held stays, in order and behind one another.
+        fill(&mut slots, first, 2007);
+        assert_eq!(slots.lengths.len(), 2 * INITIAL_WINDOW_PACKETS);
+        let held: Vec<u8> = (first..=2007).flat_map(|index| [index as u8; 3]).collect();
+        assert_eq!(slots.run(first, INITIAL_WINDOW_PACKETS + 1), held);
+        assert_eq!(slots.full(first, INITIAL_WINDOW_PACKETS + 5, 3), INITIAL_WINDOW_PACKETS + 1);
+        assert_eq!(slots.until_seam(2007), INITIAL_WINDOW_PACKETS);
+        // The last of the window takes it all, and no more.
+        fill(&mut slots, first, first + 999);
+        assert_eq!((slots.lengths.len(), slots.bytes.len()), (1000, 3000));
+        assert_eq!(slots.length(first + 999), 3);
+        assert_eq!(*slots.run(first, 2), held[..6]);
+        fill(&mut slots, first + 1, first + 1000);
+        assert_eq!(slots.run(first + 1000, 1), [(first + 1000) as u8; 3]);
     }
 }

@@ -10,15 +10,15 @@ use fullpipe_udt::{Connection, End, Snapshot, Transmit};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::config::PEER_TIMEOUT;
-use super::datagrams::{Datagrams, RECEIVE_BYTES, uncounted_bytes};
 use crate::stream::Settings;
+use crate::stream::datagrams::{Datagrams, RECEIVE_BYTES, uncounted_bytes};
 use crate::sys;
 
 /// Calls that receive, at most, before timers and senders get their turn.
 const MAX_RECEIVES: usize = 8;
 /// Bytes of data packets that are handed to the kernel with one call, at most.
 const MAX_TRANSMIT_BYTES: usize = 1 << 20;
-/// Room in the send buffer that a writer is woken for: this part of the buffer, and at most so many bytes.
+/// Room that a writer is woken for: this part of what there is at the beginning, and at most so many bytes.
 const WRITER_WAKE: (u64, u64) = (8, 4 << 20);
 /// Longest sleep of a driver, ns.
 const MAX_SLEEP_NS: u64 = 3_600_000_000_000;

@@ -42,7 +42,7 @@ pub fn with_block_of_copy(access: DiskAccess, streams: u16) -> Result<DiskAccess
 ///
 /// # Errors
 /// A disk is missing or too small, or the run has what a copy lacks.
-pub fn check(run: &Run, path: &LabPath, omit: Option<Time>) -> Result {
+pub fn check(run: &Run, path: &LabPath, omit: Option<Time>, probes: bool) -> Result {
     let Workload::Size(size) = run.workload else {
         return Err(Failure::usage("give --size instead of --duration: between disks, a file of that size is copied"));
     };
@@ -51,6 +51,14 @@ pub fn check(run: &Run, path: &LabPath, omit: Option<Time>) -> Result {
     }
     if omit.is_some() {
         return Err(Failure::usage("--omit is for runs from memory to memory; between disks, leave it out"));
+    }
+    if run.bidir || probes {
+        return Err(Failure::usage(
+            "--bidir and --probe are for runs from memory to memory; between disks, leave them out",
+        ));
+    }
+    if run.transport.protocol() == Protocol::Udp {
+        return Err(Failure::usage("--transport udp carries no files; between disks, give tcp or udt"));
     }
     if run.transport.mss.is_some() {
         return Err(Failure::usage("--mss is for runs from memory to memory; between disks, give a smaller mtu"));
@@ -75,7 +83,7 @@ pub fn check(run: &Run, path: &LabPath, omit: Option<Time>) -> Result {
 /// Spells a run as a server that writes to its disk, and as this verb on the other end.
 pub fn commands(run: &Run, path: &LabPath, access: &DiskAccess, stall: Time) -> Commands {
     let server = ["fullpipe", "serve", "--guest", "--quiet", "--bind", SERVER_ADDRESS, "--root", DISK, "--insecure"];
-    let mut commands = guest_commands(run, path, stall, None);
+    let mut commands = guest_commands(run, path, stall, None, None);
     commands.server = server.map(str::to_owned).to_vec();
     let (block, direct) = (access.block.to_string(), access.direct.name().to_owned());
     commands.client.extend(["--block".to_owned(), block, "--direct".to_owned(), direct]);
