@@ -28,6 +28,10 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
     "host_noise_ms": pl.Float64(),
     "host_a": pl.String(),
     "host_b": pl.String(),
+    "disk_a": pl.String(),
+    "disk_b": pl.String(),
+    "block_bytes": pl.UInt64(),
+    "direct": pl.String(),
     "host": pl.String(),
     "cc": pl.String(),
     "streams": pl.UInt16(),
@@ -71,8 +75,9 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
 }
 """The columns of `runs` and their types.
 
-Conditions of an emulated path are null for a real host; `encrypted` is null for a measurement. What became of
-datagrams is null but for a run over plain UDP (`cc` is `udp`).
+Conditions of an emulated path are null for a real host, `block_bytes` and `direct` for a run without disks;
+`encrypted` is null for a measurement. What became of datagrams is null but for a run over plain UDP (`cc` is
+`udp`).
 """
 
 SOBAS = "sobas"
@@ -102,6 +107,8 @@ def _path(path: dict[str, Any] | str) -> dict[str, Any]:
         "host_noise_ms": _ms(path.get("host_noise")),
         "host_a": path.get("host_a"),
         "host_b": path.get("host_b"),
+        "disk_a": path.get("disk_a"),
+        "disk_b": path.get("disk_b"),
     }
 
 
@@ -210,6 +217,8 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         "id": header["id"],
         "file": file,
         **_path(header["path"]),
+        "block_bytes": parse_size(header["disks"]["block"]) if header.get("disks") else None,
+        "direct": header["disks"]["direct"] if header.get("disks") else None,
         "cc": transport["cc"],
         "streams": transport["streams"],
         "buffer": buffer,

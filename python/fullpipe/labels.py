@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fullpipe.units import format_size
+
 
 def rtts(entries: Sequence[dict[str, Any]]) -> list[float]:
     """All RTTs of the given entries of a profile, in ms, ascending."""
@@ -36,6 +38,14 @@ def conditions(entry: dict[str, Any]) -> str:
         for key, text in (("host_a", "sender"), ("host_b", "receiver")):
             if key in path:
                 words.append(f"{path[key]} {text}")
+        if "disk_a" in path and path["disk_a"] == path.get("disk_b"):
+            words.append(f"disks of {path['disk_a']}")
+        else:
+            for key, text in (("disk_a", "from"), ("disk_b", "to")):
+                if key in path:
+                    words.append(f"{text} a disk of {path[key]}")
+        if "block_bytes" in path:
+            words.append(f"blocks of {format_size(path['block_bytes'])}, direct I/O {path['direct']}")
         if path["cross"]:
             words.append(f"cross traffic {path['cross']}")
         if path["kernel"]:

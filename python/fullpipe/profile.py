@@ -29,7 +29,10 @@ VERSION = 2
 CONFIDENCE = 0.95
 """The level of the interval of the mean."""
 
-_RARE = ("jitter_ms", "reorder", "duplicate", "corrupt", "host_noise_ms", "host_a", "host_b", "dscp", "mss")
+_RARE = (
+    "jitter_ms", "reorder", "duplicate", "corrupt", "host_noise_ms", "host_a", "host_b", "disk_a", "disk_b",
+    "block_bytes", "direct", "dscp", "mss",
+)  # fmt: skip
 _CONDITIONS = [
     "host", "rate_bps", "mtu", "modality", "kernel_axis", "loss", "loss_back", "cross", *_RARE, "direction",
 ]  # fmt: skip

@@ -57,6 +57,9 @@ class LabPath:
     host_a: str = TUNED
     """The host at end a, in the words of `fullpipe measure`: `stock`, `tuned+user:user`."""
     host_b: str = TUNED
+    disk_a: str | None = None
+    """The disk at end a, in the words of `fullpipe measure`: `1.2GB/s+size:20GB`; None if it has none."""
+    disk_b: str | None = None
 
     def __post_init__(self) -> None:
         """Checks that the queue holds a packet and that the kernel can count it.
@@ -95,6 +98,8 @@ class LabPath:
             "host_noise": format_time(self.host_noise) if self.host_noise else None,
             "host_a": self.host_a if self.host_a != TUNED else None,
             "host_b": self.host_b if self.host_b != TUNED else None,
+            "disk_a": self.disk_a,
+            "disk_b": self.disk_b,
         }
         return "lab:" + ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
 
@@ -115,6 +120,16 @@ def bdp(rate: int, rtt: int) -> int:
 
 
 @dataclass(frozen=True)
+class DiskAccess:
+    """How a run reads the disk of its sending end and writes that of its receiving end."""
+
+    block: int
+    """The size of a block in bytes: what a stream reads, sends and writes before it takes the next part."""
+    direct: str
+    """Whether the page cache is bypassed: on, off, or auto."""
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """A path, a transport, a workload and a seed. Times are in ns, rates in bit/s, sizes in bytes."""
 
@@ -131,13 +146,21 @@ class RunSpec:
     seed: int
     sample: int
     reverse: bool = False
+    disks: DiskAccess | None = None
+    """How files on the path's disks are read and written; None for a run from memory to memory."""
 
     def __post_init__(self) -> None:
-        """Checks the size against the number of streams, and the name of the congestion control.
+        """Checks the size against the number of streams, the name of the congestion control, and the disks.
 
         Raises:
-            UsageError: A stream would get less than a byte, or the testbed lacks the congestion control.
+            UsageError: A stream would get less than a byte, the testbed lacks the congestion control, or
+                disks are asked for what they cannot do.
         """
+        if self.disks is not None and (self.size is None or self.reverse):
+            raise UsageError(
+                "between disks, files of a size are copied from disk_a to disk_b; "
+                "give no duration, and no direction but send"
+            )
         if self.size is not None and self.size < self.streams:
             raise UsageError(
                 f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
@@ -169,6 +192,9 @@ class RunSpec:
     def arguments(self) -> list[str]:
         """The description as arguments of the `fullpipe` program."""
         pacing = [] if self.pacing is None else ["--pacing", format_rate(self.pacing)]
+        disks: list[str] = []
+        if self.disks is not None:
+            disks = ["--block", format_size(self.disks.block), "--direct", self.disks.direct]
         if self.size is not None:
             workload = ["--size", format_size(self.size)]
         else:
@@ -183,4 +209,5 @@ class RunSpec:
             "--seed", str(self.seed),
             "--sample", format_time(self.sample),
             *(["--reverse"] if self.reverse else []),
+            *disks,
         ]  # fmt: skip

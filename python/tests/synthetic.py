@@ -35,6 +35,7 @@ def _path(run: RunSpec) -> Any:
     content = {k: v for k, v in content.items() if v}
     content |= {k: format_time(v) for k in ("jitter", "host_noise") if (v := getattr(path, k))}
     content |= {k: host for k in ("host_a", "host_b") if (host := getattr(path, k)) != TUNED}
+    content |= {k: disk for k in ("disk_a", "disk_b") if (disk := getattr(path, k))}
     return content | {k: v for k in ("modality", "kernel", "cross") if (v := getattr(path, k))}
 
 
@@ -76,6 +77,12 @@ def _statistics(run: RunSpec, i: int) -> Mapping[str, float]:
     return dict.fromkeys(FIELDS, i * 1000) | {"pacing_rate": 2**64 - 1}
 
 
+def _disks(run: RunSpec) -> dict[str, Any]:
+    if run.disks is None:
+        return {}
+    return {"disks": {"block": format_size(run.disks.block), "direct": run.disks.direct}}
+
+
 def record(run: RunSpec, goodput: float | None = None, samples: int | None = None) -> str:
     """A whole record as text."""
     lab = run.path if isinstance(run.path, LabPath) else None
@@ -91,6 +98,7 @@ def record(run: RunSpec, goodput: float | None = None, samples: int | None = Non
         },
         "workload": workload, "direction": "receive" if run.reverse else "send", "seed": run.seed,
         "sample": format_time(run.sample), "rtt_s": rtt_s, "sender": _end(run), "receiver": _end(run),
+        **_disks(run),
         "real": {"started": "2020-01-01T00:00:00Z", "host": "synthetic"},
     }  # fmt: skip
     lines: list[dict[str, Any]] = [header]

@@ -89,6 +89,10 @@ def test_what_cannot_be_asked_for(tmp_path: Path, command: Command) -> None:
         found = command("campaign", "run", "tiny.toml", *arguments)
         assert found.returncode == 2
         assert words in found.stderr
+    (tmp_path / "disks.toml").write_text(CAMPAIGN.replace("path = {", 'path = { disk = "1GB/s",'))
+    found = command("campaign", "run", "disks.toml", "--find-best", "--dry-run")
+    assert found.returncode == 2
+    assert "cannot search among runs from disk to disk" in found.stderr
 
 
 def test_failures_are_told_and_end_it(tmp_path: Path, command: Command) -> None:

@@ -8,7 +8,7 @@ from conftest import ROOT, SMALL, Command, campaign_of
 from fullpipe.campaign import LabPath, RunSpec, expand, read_campaign
 from fullpipe.campaign.ceiling import KernelLimit, kernel_limit
 from fullpipe.errors import UsageError
-from fullpipe.run import LINUX_CONGESTION_CONTROLS
+from fullpipe.run import LINUX_CONGESTION_CONTROLS, DiskAccess
 
 GRID = """
 [[grid]]
@@ -95,6 +95,23 @@ def test_emulated_hosts(tmp_path: Path) -> None:
     assert str(paths[0]).endswith("host_a=stock,host_b=tuned+user:user")
 
 
+def test_runs_from_disk_to_disk(tmp_path: Path) -> None:
+    """All pairs of disks, blocks and direct I/O; without `disks`, what `fullpipe measure` does."""
+    text = GRID.replace('rate = "10gbit"', 'rate = "10gbit"\ndisk_a = "1GB/s"\ndisk_b = ["1GB/s", "2GB/s"]')
+    runs = expand(campaign_of(tmp_path, text))
+    ends = [(run.path.disk_a, run.path.disk_b) for run in runs if isinstance(run.path, LabPath)]
+    assert ends == [("1GB/s", "1GB/s"), ("1GB/s", "2GB/s")]
+    assert {run.disks for run in runs} == {DiskAccess(8 << 20, "auto")}
+    text += '[grid.disks]\nblock = ["8MiB", "62MiB"]\ndirect = ["on", "off"]\n'
+    runs = expand(campaign_of(tmp_path, text))
+    assert len(runs) == 8 and len({run.name for run in runs}) == 8
+    arguments = runs[0].arguments()
+    assert arguments[1].endswith(",disk_a=1GB/s,disk_b=1GB/s")
+    assert arguments[-4:] == ["--block", "8.388608MB", "--direct", "on"]
+    # From memory to memory, nothing has changed.
+    assert not {"--block", "--direct"} & set(one(tmp_path, GRID).arguments())
+
+
 def test_a_real_host(tmp_path: Path) -> None:
     text = GRID.replace('rtt = "45.6ms"\nrate = "10gbit"', 'host = "dtn2:7412"')
     run = one(tmp_path, text.replace('size = "1GB"', 'duration = "100s"'))
@@ -137,9 +154,26 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         (
             'rate = "10gbit"',
             'rate = "10gbit"\ndisk_b = "1GB/s+depth:1"',
-            ["grid 1 path: 'disk_b' would have no effect", "memory to memory", "Leave it out", "lab run"],
+            ["grid 1 path: 'disk_a' is missing", "memory to memory"],
         ),
-        ('rate = "10gbit"', 'rate = "10gbit"\ndisk = ["1GB/s"]', ["'disk' would have no effect"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\ndisk = "1GB/s"\ndisk_a = "1GB/s"', ["'disk' is for both ends"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\ndisk = "fast"', ["path disk", "'fast' is not a disk"]),
+        ("[[grid]]", '[[grid]]\ndisks = { direct = "on" }', ["'disks' has no effect without disks"]),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\ndisk = "1GB/s"\n[grid.disks]\nblock = "4KiB"',
+            ["grid 1 disks block", "64KiB to 64MiB"],
+        ),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\ndisk = "1GB/s"\n[grid.disks]\ndirect = "yes"',
+            ["grid 1 disks direct", "'yes' is not allowed"],
+        ),
+        (
+            'rate = "10gbit"\n[grid.transport]\ncc = "cubic"\n[grid.workload]\nsize = "1GB"',
+            'rate = "10gbit"\ndisk = "1GB/s"\n[grid.transport]\ncc = "cubic"\n[grid.workload]\nduration="9s"',
+            ["between disks", "give no duration"],
+        ),
         ('rate = "10gbit"', 'rate = "10gbit"\nmodality = "atm"', ["path modality", "'atm'", "oc192"]),
         ('cc = "cubic"', 'cc = "cubik"', ["campaign.toml: grid 1 transport cc", "perhaps 'cubic'", "yeah"]),
         ('cc = "cubic"', 'cc = "qqqq"', ["'qqqq' is not in the testbed's kernel; it has bbr"]),

@@ -11,6 +11,7 @@ from conftest import campaign_of
 from fullpipe import read_runs
 from fullpipe.campaign import RunSpec, expand
 from fullpipe.errors import UsageError
+from fullpipe.labels import conditions
 from fullpipe.profile import add_packed, pack, point, profile, write_packed, write_profile
 from fullpipe.queues import Queue, label_queues
 
@@ -120,6 +121,26 @@ def test_one_seed_is_one_observation(tmp_path: Path) -> None:
     assert entry["path"]["jitter_ms"] == 1.0
     assert entry["workload"] == {"duration": "1s"}
     assert entry["transport"]["buffer"] == "auto"
+
+
+def test_runs_between_disks_have_entries_of_their_own(tmp_path: Path) -> None:
+    """Neither the same transport from memory to memory, nor another block or disk, is in the same entry."""
+    grid = """
+    [[grid]]
+    path = {{ rtt = "10ms", rate = "1gbit"{} }}
+    transport = {{ cc = "reno" }}
+    workload = {{ size = "1GB" }}
+    disks = {{ block = ["8MiB", "62MiB"], direct = ["on", "off"] }}
+    """
+    memory = grid.format("").replace('disks = { block = ["8MiB", "62MiB"], direct = ["on", "off"] }', "")
+    text = memory + grid.format(', disk = "1GB/s"') + grid.format(', disk_a = "1GB/s", disk_b = "2GB/s"')
+    entries = of(tmp_path, expand(campaign_of(tmp_path, text)))["entries"]
+    assert len(entries) == 9 and all(entry["points"][0]["n"] == 1 for entry in entries)
+    assert sum("disk_a" in entry["path"] for entry in entries) == 8
+    words = {conditions(entry) for entry in entries}
+    assert len(words) == 9
+    assert any("disks of 1GB/s, blocks of 8.388608MB, direct I/O on" in text for text in words)
+    assert any("from a disk of 1GB/s, to a disk of 2GB/s" in text for text in words)
 
 
 def test_hosts_are_points_at_their_measured_rtt(tmp_path: Path) -> None:

@@ -252,3 +252,24 @@ def test_a_copy_is_repeated_by_a_copy(path: str, copy: dict[str, Any], direction
         "direction": direction,
     }
     assert commands.measure(header) == f"fullpipe cp --cc cubic --streams 2 --buffer auto {command}"
+
+
+def test_a_run_between_disks_is_repeated_by_a_measurement() -> None:
+    header = {
+        "path": {"rtt": "2ms", "rate": "10gbit", "disk_a": "1GB/s", "disk_b": "2GB/s"},
+        "transport": {"cc": "cubic", "streams": 2, "buffer": "auto", "pacing": None},
+        "workload": {"size": "1GB"},
+        "copy": {"over": "lab", "encrypted": False},
+        "disks": {"block": "8.388608MB", "direct": "on"},
+        "direction": "send",
+        "seed": 1,
+        "sample": "100ms",
+    }
+    path = "lab:rtt=2ms,rate=10gbit,disk_a=1GB/s,disk_b=2GB/s"
+    transport = "--cc cubic --streams 2 --buffer auto --size 1GB --block 8.388608MB --direct on"
+    assert commands.measure(header) == f"fullpipe measure {path} {transport} --seed 1 --sample 100ms"
+    # From files of this host to the disk of end b.
+    header["path"] = {"rtt": "2ms", "rate": "10gbit", "disk_b": "2GB/s"}
+    assert commands.measure(header).startswith(
+        "fullpipe cp --cc cubic --streams 2 --buffer auto --no-encrypt FILE "
+    )

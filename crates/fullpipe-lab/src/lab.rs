@@ -70,7 +70,8 @@ impl Lab {
     }
 
     /// Measures with these programs at the ends. The client prints the record of a run, or with [`Run::bidir`] one of each
-    /// direction. Returns the records in the order in which they were printed. `progress` is called with the fraction
+    /// direction; in a run between disks it writes the record to [`RECORD`](crate::job::RECORD). Returns the records in the order
+    /// in which they were printed. `progress` is called with the fraction
     /// done and the rate as text.
     ///
     /// # Errors
@@ -83,11 +84,15 @@ impl Lab {
         limit: Duration,
         progress: &dyn Fn(f64, &str),
     ) -> Result<Vec<LabMeasured>, LabError> {
-        let job = commands.job(path, run.seed, run.sample);
+        let mut job = commands.job(path, run.seed, run.sample);
         let directions = if run.bidir { 2 } else { 1 };
         let of_run =
             samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * stream_bytes(&run.transport);
-        let memory = memory(&job) + directions * of_run;
+        let mut memory = memory(&job) + directions * of_run;
+        if run.disks.is_some() {
+            job.linger = Time(2 * path.rtt.0);
+            memory += COPY_BYTES + held_by_copy(path);
+        }
         let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
                 Workload::Size(Size(total)) => bytes as f64 / total as f64,
@@ -100,7 +105,8 @@ impl Lab {
             LabError::Program { output, class, .. } if !output.is_empty() => LabError::Run { why: output, class },
             other => other,
         })?;
-        let text = fs::read_to_string(done.out(&file::stdout(1)))
+        let record = if run.disks.is_some() { file::RECORD.to_owned() } else { file::stdout(1) };
+        let text = fs::read_to_string(done.out(&record))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
         let whole = |text: &str| whole_record(text, &done).map(|(text, outcome)| LabMeasured { text, outcome });
         records(&text).into_iter().map(whole).collect()
@@ -229,9 +235,7 @@ impl Lab {
         let mut job = copy.commands.job(copy.path, copy.seed, Time(100_000_000));
         job.folders = folders;
         job.linger = Time(2 * copy.path.rtt.0);
-        // Pages of the source that are in flight stay in memory, and slow start may send several times what
-        // the path holds. Memory that is not touched costs nothing.
-        let held = (job.path.bdp() + job.path.queue.0) * 8;
+        let held = held_by_copy(&job.path);
         let buffers = copy.udt.as_ref().map_or(0, |udt| u64::from(udt.streams) * stream_bytes(udt));
         let done = self.run_in(memory(&job) + COPY_BYTES + held + buffers, &job, limit, progress)?;
         let read = |name: String| fs::read_to_string(done.out(&name)).unwrap_or_default();
@@ -251,6 +255,12 @@ impl Lab {
             report: done.report,
         })
     }
+}
+
+/// Memory that pages of a copy's source take in the guest while they are in flight, bytes. Slow start may send several times what the
+/// path holds. Memory that is not touched costs nothing.
+fn held_by_copy(path: &LabPath) -> u64 {
+    (path.bdp() + path.queue.0) * 8
 }
 
 /// Memory that both ends of a copy need: blocks, and pages of files until they are written.

@@ -24,6 +24,6 @@ pub use lab_host::LabHost;
 pub use path::{Cross, Host, LabPath, Modality, Path};
 pub use path_change::PathChange;
 pub use path_error::PathError;
-pub use run::{Direction, Run};
+pub use run::{DirectIo, Direction, DiskAccess, Run};
 pub use transport::{Buffer, Protocol, Transport, TransportError, Workload};
 pub use units::{Probability, Rate, Size, Time, UnitError};

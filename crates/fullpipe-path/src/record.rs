@@ -162,7 +162,7 @@ pub struct Header {
 
 /// The bottleneck of a run: what limited its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
     /// The congestion window, while it grows or recovers from loss.
     Cwnd,
@@ -176,6 +176,10 @@ pub enum Bottleneck {
     Cpu,
     /// The pacing rate that was asked for.
     Pacing,
+    /// Reading at the source of a copy.
+    DiskRead,
+    /// Writing at the destination of a copy.
+    DiskWrite,
 }
 
 /// The outcome of one stream.

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use crate::path::Path;
 use crate::transport::{Transport, Workload};
-use crate::units::Time;
+use crate::units::{Size, Time};
 
 /// Direction of the data, from the client's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -16,6 +16,40 @@ pub enum Direction {
     Send,
     /// From the server to the client.
     Receive,
+}
+
+/// Whether files are read and written past the page cache (O_DIRECT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectIo {
+    /// For large files on disks.
+    #[default]
+    Auto,
+    /// For all files.
+    On,
+    /// Never.
+    Off,
+}
+
+impl DirectIo {
+    /// Returns the word that `--direct` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            DirectIo::Auto => "auto",
+            DirectIo::On => "on",
+            DirectIo::Off => "off",
+        }
+    }
+}
+
+/// How a run reads the disk of the sending end and writes that of the receiving end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskAccess {
+    /// Size of a block: what a stream reads, sends and writes before it takes the next part of the file.
+    pub block: Size,
+    /// Whether the page cache is bypassed.
+    pub direct: DirectIo,
 }
 
 /// A run: path, transport, workload, seed, and time between samples. A record depends on nothing else.
@@ -34,6 +68,9 @@ pub struct Run {
     /// Whether the same transport carried the same workload the other way at the same time, in a run of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bidir: bool,
+    /// How files on the path's disks are read and written; `None` for a run from memory to memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disks: Option<DiskAccess>,
     /// Seed of the streams' start times and, in the testbed, of all random numbers.
     pub seed: u64,
     /// Time between samples.
@@ -60,7 +97,6 @@ impl Run {
 mod tests {
     use super::*;
     use crate::transport::Buffer;
-    use crate::units::Size;
 
     #[test]
     fn the_id_tells_runs_apart() {
@@ -77,6 +113,7 @@ mod tests {
             workload: Workload::Size(Size(1_000_000_000)),
             direction: Direction::Send,
             bidir: false,
+            disks: None,
             seed: 7,
             sample: Time(100_000_000),
         };
@@ -87,6 +124,9 @@ mod tests {
         run.path = "lab:rtt=183ms,rate=10gbit".parse().unwrap();
         run.sample = Time(10_000_000);
         assert_ne!(run.id(), first);
+        let from_memory = run.id();
+        run.disks = Some(DiskAccess { block: Size(8_000_000), direct: DirectIo::On });
+        assert_ne!(run.id(), from_memory);
         let json = serde_json::to_string(&run).unwrap();
         assert_eq!(serde_json::from_str::<Run>(&json).unwrap(), run);
     }

@@ -96,13 +96,14 @@ fn loss(p: f64) -> f64 {
 }
 
 /// What is rare in a path, and assumed not to be there.
-const PLAIN: [fn(&Conditions) -> bool; 13] = [
+const PLAIN: [fn(&Conditions) -> bool; 14] = [
     |path| path.jitter_ms.is_none(),
     |path| path.reorder.is_none(),
     |path| path.duplicate.is_none(),
     |path| path.corrupt.is_none(),
     |path| path.host_noise_ms.is_none(),
     |path| path.host_a.is_none() && path.host_b.is_none(),
+    |path| path.disk_a.is_none() && path.disk_b.is_none(),
     |path| path.dscp.is_none(),
     |path| path.mss.is_none(),
     |path| path.direction.is_none(),

@@ -116,6 +116,14 @@ pub struct Conditions {
     pub host_a: Option<String>,
     /// The emulated host at end b, if it is not the default.
     pub host_b: Option<String>,
+    /// The disk at end a, for runs from disk to disk.
+    pub disk_a: Option<String>,
+    /// The disk at end b.
+    pub disk_b: Option<String>,
+    /// Size of the blocks in which files on disks were read and written, bytes.
+    pub block_bytes: Option<u64>,
+    /// Whether these bypassed the page cache: `on`, `off` or `auto`.
+    pub direct: Option<String>,
     /// Class of service that the packets asked for.
     pub dscp: Option<String>,
     /// Largest segment that was asked for, bytes.
@@ -129,6 +137,8 @@ impl Conditions {
     pub fn describe(&self) -> String {
         let queue = self.queue_bdp.map(|q| format!("{q}BDP")).or_else(|| self.queue.map(|q| q.to_string()));
         let mut parts = self.parts(queue);
+        parts.extend(self.block_bytes.map(|bytes| format!("block={}", Size(bytes))));
+        parts.extend(self.direct.as_ref().map(|direct| format!("direct={direct}")));
         parts.extend(self.dscp.as_ref().map(|dscp| format!("dscp={dscp}")));
         parts.extend(self.mss.map(|mss| format!("mss={mss}")));
         if let Some(direction) = &self.direction {
@@ -173,6 +183,8 @@ impl Conditions {
         add("host_noise", self.host_noise_ms.map(|ms| format!("{ms}ms")));
         add("host_a", self.host_a.clone());
         add("host_b", self.host_b.clone());
+        add("disk_a", self.disk_a.clone());
+        add("disk_b", self.disk_b.clone());
         parts
     }
 }

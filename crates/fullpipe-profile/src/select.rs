@@ -318,6 +318,19 @@ mod tests {
     }
 
     #[test]
+    fn runs_between_disks_are_no_runs_of_the_path() {
+        let disks = r#"{"rate_bps":1e10,"queue_bdp":1.0,"mtu":9000,"loss":0.0,"disk_a":"1GB/s","disk_b":"2GB/s",
+            "block_bytes":8388608,"direct":"on"}"#;
+        let fast = || (1, Spec("htcp", 8, "1GB", 3, 9.5, None));
+        let p = profile(&[TEN, disks], &[(0, Spec("cubic", 8, "1GB", 3, 5.0, None)), fast()]);
+        let got = select(&p, &query()).unwrap();
+        assert_eq!((name(&got.choice).as_str(), got.ranking.len()), ("cubic-8", 1));
+        let got = select(&profile(&[TEN, disks], &[fast()]), &query()).unwrap();
+        let is = "rate=10gbit,queue=1BDP,mtu=9000,disk_a=1GB/s,disk_b=2GB/s,block=8.388608MB,direct=on";
+        assert_eq!(got.conditions, is);
+    }
+
+    #[test]
     fn no_rate_is_above_the_capacity() {
         let p = profile(&[TEN], &[(0, Spec("cubic", 10, "1GB", 3, 9.9, Some(0.3)))]);
         let expected = |query: &Query| select(&p, query).unwrap().ranking[0].expected.clone();

@@ -9,7 +9,7 @@ pub const BLOCKS: RangeInclusive<u32> = 64 << 10..=64 << 20;
 pub(crate) const SMALL: u64 = 1 << 20;
 
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.
-pub(crate) fn block_size(asked: u32, streams: usize) -> u64 {
+pub fn block_size(asked: u32, streams: usize) -> u64 {
     // Each stream holds a pack, and two pieces of blocks: one comes while the other goes.
     const ALL: u64 = 64 << 20;
     u64::from(asked).min(ALL / streams.max(1) as u64)

@@ -9,4 +9,4 @@ mod host_load;
 mod run;
 
 pub use folder::{StorageError, StorageFolder};
-pub use run::{Measured, ScratchFile, read, write};
+pub use run::{Measured, ScratchFile, read, write, write_named};

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from itertools import product
 
-from fullpipe.campaign.file import Campaign, Grid, PathAxes
+from fullpipe.campaign.file import Campaign, DiskAxes, Grid, PathAxes
 from fullpipe.errors import UsageError
-from fullpipe.run import LINE_RATES, TUNED, LabPath, RunSpec, bdp
+from fullpipe.run import LINE_RATES, TUNED, DiskAccess, LabPath, RunSpec, bdp
 from fullpipe.tcp import ETHERNET_HEADER
 
 
@@ -16,6 +16,22 @@ def _queues(axes: PathAxes, rate: int, rtt: int, mtu: int) -> list[int]:
     return [max(round(m * bdp(rate, rtt)), mtu + ETHERNET_HEADER) for m in axes.queue_bdp or [1.0]]
 
 
+def _disks(axes: PathAxes) -> list[tuple[str | None, str | None]]:
+    """The disks of both ends: each of `disk` for both, or all pairs of `disk_a` and `disk_b`."""
+    if axes.disk is not None:
+        return [(disk, disk) for disk in axes.disk]
+    if axes.disk_a is None or axes.disk_b is None:
+        return [(None, None)]
+    return list(product(axes.disk_a, axes.disk_b))
+
+
+def _accesses(grid: Grid) -> list[DiskAccess | None]:
+    if not grid.path.has_disks:
+        return [None]
+    axes = grid.disks or DiskAxes()
+    return [DiskAccess(block, direct) for block, direct in product(axes.block, axes.direct)]
+
+
 def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
     if axes.rtt is None:
         yield from axes.host or []
@@ -24,8 +40,11 @@ def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
     hosts = [
         (a, b) for host_a, host_b in both for a in axes.host_a or [host_a] for b in axes.host_b or [host_b]
     ]
+    ends = _disks(axes)
     for modality, rtt in product(axes.modality, axes.rtt):
-        for rate, mtu, (a, b) in product(axes.rate or [LINE_RATES[modality]], axes.mtu, hosts):
+        for rate, mtu, (a, b), (from_disk, to_disk) in product(
+            axes.rate or [LINE_RATES[modality]], axes.mtu, hosts, ends
+        ):
             for queue, loss, loss_back, reorder, duplicate, corrupt, jitter, kernel, cross, noise in product(
                 _queues(axes, rate, rtt, mtu), axes.loss, axes.loss_back, axes.reorder, axes.duplicate,
                 axes.corrupt, axes.jitter, axes.kernel, axes.cross, axes.host_noise,
@@ -34,19 +53,20 @@ def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
                     rtt=rtt, rate=rate, queue=queue, mtu=mtu, loss=loss, loss_back=loss_back, reorder=reorder,
                     duplicate=duplicate, corrupt=corrupt, jitter=jitter or None, modality=modality,
                     kernel=kernel, cross=cross, host_noise=noise or None, host_a=a, host_b=b,
+                    disk_a=from_disk, disk_b=to_disk,
                 )  # fmt: skip
 
 
 def _grid(grid: Grid) -> Iterator[RunSpec]:
     transport, workload = grid.transport, grid.workload
     loads = [(size, None) for size in workload.size] + [(None, time) for time in workload.duration]
-    for path, cc, streams, buffer, pacing, (size, duration), direction, seed in product(
+    for path, cc, streams, buffer, pacing, (size, duration), disks, direction, seed in product(
         _paths(grid.path), transport.cc, transport.streams, transport.buffer, transport.pacing,
-        loads, grid.direction, grid.seeds,
+        loads, _accesses(grid), grid.direction, grid.seeds,
     ):  # fmt: skip
         yield RunSpec(
             path=path, cc=cc, streams=streams, buffer=buffer, pacing=pacing, size=size, duration=duration,
-            seed=seed, sample=grid.sample, reverse=direction == "receive",
+            seed=seed, sample=grid.sample, reverse=direction == "receive", disks=disks,
         )  # fmt: skip
 
 

@@ -18,8 +18,8 @@ BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 4_000, 2**30 - 1
 """The range of socket buffers; the kernel accepts at most INT_MAX / 2."""
 SAMPLE_MIN_NS = 10_000_000
 """The shortest sampling interval."""
-DISK_KEYS = ("disk", "disk_a", "disk_b")
-"""The keys of an emulated path that set disks. No run of a campaign reads or writes a disk."""
+BLOCK_MIN_BYTES, BLOCK_MAX_BYTES = 64 << 10, 64 << 20
+"""The range of blocks, as `fullpipe cp` takes it."""
 
 
 def _listed(value: object) -> object:
@@ -68,6 +68,22 @@ def _lab_host(value: object) -> object:
     return value
 
 
+def _lab_disk(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(r"\d[^+/,]*/s(\+[a-z]+:[^+,:]+)*", value):
+        raise UsageError(
+            f"{value!r} is not a disk of an emulated path: write its rate, and what differs from the "
+            'default, as in "1.2GB/s+latency:1ms"'
+        )
+    return value
+
+
+def _block(value: object) -> int:
+    size = parse_size(value)
+    if not BLOCK_MIN_BYTES <= size <= BLOCK_MAX_BYTES or size % 4096:
+        raise UsageError(f"'{value}' is no block: give a multiple of 4KiB from 64KiB to 64MiB")
+    return size
+
+
 def _some_time(value: object) -> int:
     time = parse_time(value)
     if time == 0:
@@ -92,6 +108,8 @@ Text = Annotated[str, BeforeValidator(_text)]
 Buffer = Annotated[int | None, BeforeValidator(_buffer)]
 Congestion = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,15}$")]
 LabHost = Annotated[str, BeforeValidator(_lab_host)]
+LabDisk = Annotated[str, BeforeValidator(_lab_disk)]
+Block = Annotated[int, BeforeValidator(_block)]
 Mtu = Literal[1500, 9000]
 Modality = Literal["10gige", "oc192"]
 Cross = Annotated[str, Field(pattern=r"^(udp:\S+|tcp:\d+x\S+)$")]
@@ -130,17 +148,14 @@ class PathAxes(_Table):
     cross: Axis[_or_none(Cross)] = [None]  # type: ignore[valid-type]
     host_noise: Axis[_or_none(Time)] = [None]  # type: ignore[valid-type]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_disks(cls, table: object) -> object:
-        for key in DISK_KEYS:
-            if isinstance(table, dict) and key in table:
-                raise UsageError(
-                    f"'{key}' would have no effect: a campaign's runs go from memory to memory. "
-                    "Leave it out; to copy between emulated disks, run fullpipe cp in a scenario "
-                    "(fullpipe lab run FILE)"
-                )
-        return table
+    disk: Axis[LabDisk] | None = None
+    disk_a: Axis[LabDisk] | None = None
+    disk_b: Axis[LabDisk] | None = None
+
+    @property
+    def has_disks(self) -> bool:
+        """Whether runs go from disk to disk, not from memory to memory."""
+        return self.disk is not None or self.disk_a is not None
 
     @model_validator(mode="after")
     def _complete(self) -> "PathAxes":
@@ -160,6 +175,11 @@ class PathAxes(_Table):
             raise UsageError('\'rate\' is missing; write rate = "10gbit" or modality = "10gige"')
         if self.queue is not None and self.queue_bdp is not None:
             raise UsageError("'queue' and 'queue_bdp' exclude each other; keep one")
+        if self.disk is not None and (self.disk_a or self.disk_b):
+            raise UsageError("'disk' is for both ends; give it alone, or 'disk_a' and 'disk_b'")
+        if (self.disk_a is None) != (self.disk_b is None):
+            missing = "disk_a" if self.disk_a is None else "disk_b"
+            raise UsageError(f"'{missing}' is missing: runs go from disk to disk, or from memory to memory")
         return self
 
 
@@ -185,17 +205,31 @@ class WorkloadAxes(_Table):
         return self
 
 
+class DiskAxes(_Table):
+    """The axes of how files on the path's disks are read and written."""
+
+    block: Axis[Block] = [8 << 20]
+    direct: Axis[Literal["auto", "on", "off"]] = ["auto"]
+
+
 class Grid(_Table):
-    """The full product of path, transport, workload, direction and seeds."""
+    """The full product of path, transport, workload, disk access, direction and seeds."""
 
     path: PathAxes
     transport: TransportAxes
     workload: WorkloadAxes
+    disks: DiskAxes | None = None
     seeds: Annotated[
         list[Annotated[int, Field(ge=0, strict=True)]], BeforeValidator(_seeds), Field(min_length=1)
     ] = [1]
     sample: Annotated[int, BeforeValidator(_sample)] = 100_000_000
     direction: Axis[Literal["send", "receive"]] = ["send"]
+
+    @model_validator(mode="after")
+    def _disks_of_path(self) -> "Grid":
+        if self.disks is not None and not self.path.has_disks:
+            raise UsageError("'disks' has no effect without disks; give the path 'disk', or leave it out")
+        return self
 
 
 class Campaign(_Table):

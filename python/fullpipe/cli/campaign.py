@@ -155,6 +155,11 @@ def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
 def _search_of(runs: list[RunSpec], budget: str) -> "Search":
     from fullpipe.campaign.adaptive import Search, parse_budget
 
+    if any(run.disks is not None for run in runs):
+        raise click.UsageError(
+            "--find-best cannot search among runs from disk to disk: it predicts runs from memory to memory; "
+            "leave it out to do all runs"
+        )
     return Search(runs, parse_budget(budget, len(runs)))
 
 

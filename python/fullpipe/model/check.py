@@ -20,7 +20,10 @@ _CELL = (
     "cc", "workload", "streams", "buffer_bytes", "pacing_bps", "rtt_ms", "rate_bps", "queue_bytes", "mtu",
     "modality", "loss",
 )  # fmt: skip
-_PLAIN = ("jitter_ms", "reorder", "duplicate", "corrupt", "cross", "host_noise_ms", "host_a", "host_b", "mss")
+_PLAIN = (
+    "jitter_ms", "reorder", "duplicate", "corrupt", "cross", "host_noise_ms", "host_a", "host_b", "disk_a",
+    "disk_b", "mss",
+)  # fmt: skip
 ALL = "all"
 
 

@@ -57,7 +57,12 @@ def measure(header: dict[str, Any]) -> str:
     if not isinstance(path, str):
         path = "lab:" + ",".join(f"{key}={value}" for key, value in path.items())
     copy = header.get("copy")
-    words = ["fullpipe", "cp"] if copy or header.get("sobas") else ["fullpipe", "measure", path]
+    disks = header.get("disks")
+    is_cp = bool(copy or header.get("sobas"))
+    if disks and isinstance(header["path"], dict) and "disk_a" in header["path"]:
+        # `cp` copies into the testbed, never from one of its disks.
+        is_cp = False
+    words = ["fullpipe", "cp"] if is_cp else ["fullpipe", "measure", path]
     words += [*transport_flag(transport["cc"]), "--streams", str(transport["streams"])]
     words += (
         ["--buffer", SOBAS, "--sobas", header["sobas"]]
@@ -69,6 +74,7 @@ def measure(header: dict[str, Any]) -> str:
     if words[1] == "cp":
         return shlex.join([*words, *_ends(path, copy or {}, header["direction"])])
     words += [word for key, value in workload.items() for word in (f"--{key}", value)]
+    words += ["--block", disks["block"], "--direct", disks["direct"]] if disks else []
     words += ["--seed", str(header["seed"]), "--sample", header["sample"]]
     words += ["--reverse"] if header["direction"] == "receive" else []
     return shlex.join(words)

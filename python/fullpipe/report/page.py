@@ -29,6 +29,8 @@ BOTTLENECKS = {
     "sndbuf": "the sender's buffer",
     "pacing": "the requested pacing rate",
     "cpu": "a processor",
+    "disk_read": "reading at the source of a copy",
+    "disk_write": "writing at the destination of a copy",
 }
 
 

@@ -181,6 +181,7 @@ mod tests {
                 workload: crate::Workload::Size(crate::Size(1)),
                 direction: crate::Direction::Send,
                 bidir: false,
+                disks: None,
                 seed: 1,
                 sample: crate::Time(100_000_000),
             },

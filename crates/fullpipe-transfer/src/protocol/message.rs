@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fullpipe_path::Transport;
+use fullpipe_path::{DirectIo, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::changes::Changes;
@@ -420,6 +420,16 @@ pub enum Direct {
     On,
     /// Never.
     Off,
+}
+
+impl From<Direct> for DirectIo {
+    fn from(direct: Direct) -> DirectIo {
+        match direct {
+            Direct::Auto => DirectIo::Auto,
+            Direct::On => DirectIo::On,
+            Direct::Off => DirectIo::Off,
+        }
+    }
 }
 
 /// How the sender sends.

@@ -61,7 +61,33 @@ pub fn write(
     shown: &dyn Fn(u64),
 ) -> Result<(ScratchFile, Measured), StorageError> {
     folder.check_room(run.size_bytes)?;
-    let file = folder.nameless()?;
+    let (file, measured) = write_file(folder, folder.nameless()?, run, shown)?;
+    Ok((ScratchFile(file), measured))
+}
+
+/// Writes a new file with a name in the folder, as [`write`] does, and drops it from the page cache.
+///
+/// # Errors
+/// The file is there already, or as for [`write`].
+pub fn write_named(
+    folder: &StorageFolder,
+    name: &str,
+    run: &StorageRun,
+    shown: &dyn Fn(u64),
+) -> Result<Measured, StorageError> {
+    folder.check_room(run.size_bytes)?;
+    let file = File::create_new(folder.path().join(name)).map_err(|e| folder.error("create a file", e))?;
+    let (file, measured) = write_file(folder, file, run, shown)?;
+    drop_cache(&file, run.size_bytes).map_err(|e| folder.error("drop a file from the page cache", e))?;
+    Ok(measured)
+}
+
+fn write_file(
+    folder: &StorageFolder,
+    file: File,
+    run: &StorageRun,
+    shown: &dyn Fn(u64),
+) -> Result<(File, Measured), StorageError> {
     let failed = |e| folder.error("write", e);
     file.set_len(run.size_bytes).map_err(failed)?;
     large_file::reserve(&file, run.size_bytes).map_err(failed)?;
@@ -72,7 +98,7 @@ pub fn write(
     }
     let sync = || file.sync_all();
     let measured = measure(folder, run, &|| Writer::new(&target, run), Some(&sync), shown).map_err(failed)?;
-    Ok((ScratchFile(file), measured))
+    Ok((file, measured))
 }
 
 /// Drops a file from the page cache, reads it, and measures that. `shown` is told the bytes so far, ten times a second.

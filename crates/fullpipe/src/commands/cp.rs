@@ -347,7 +347,15 @@ impl Copy<'_> {
             watch.say(&format!("everything was there already, so no record was written to {}", to.display()));
             return Ok(());
         }
-        record::write(self.args, to, &self.endpoint.borrow(), self.way, finished, took, &watch.noted())
+        record::write(
+            self.args,
+            to,
+            &self.endpoint.borrow(),
+            self.way,
+            finished,
+            took,
+            (&watch.noted(), &watch.spent()),
+        )
     }
 }
 

@@ -1,5 +1,6 @@
 //! `fullpipe measure`: measures one transport over one path, or storage.
 
+mod disks;
 mod guest_commands;
 mod intervals;
 mod iperf3_json;
@@ -40,6 +41,7 @@ Examples:
   fullpipe measure host --transport udt --buffer 256MB
   fullpipe measure host --transport udp --pacing 100mbit      loss and jitter of datagrams at this rate
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
+  fullpipe measure lab:rtt=91.6ms,rate=10gbit,disk=1GB/s --size 1GB --streams 4   from disk to disk
   fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB";
 
 /// The arguments of `fullpipe measure`.
@@ -78,7 +80,7 @@ pub struct Args {
     /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
     #[arg(long, value_name = "ADDRESS%DEVICE")]
     bind: Option<LocalEnd>,
-    /// Send this much over all streams, such as 1GB; for disk:FOLDER, the size of the file [default there: 1GB]
+    /// Send this much over all streams, such as 1GB; for disk:FOLDER [default: 1GB], and between disks, the size of the file
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
     /// Send for this long, or until Ctrl-C (unlimited) [default: 10s, unless --size is given]
@@ -193,11 +195,19 @@ pub fn run(args: &Args) -> Result {
         let common = storage::Common { size: args.size, out: args.out.clone(), json: args.json, quiet: args.quiet };
         return storage::run(folder, &args.storage, &common);
     }
-    if let Some(flag) = args.storage.given() {
-        let why = format!("{flag} is for storage; give disk:FOLDER instead of {}, or leave it out", args.path);
+    let path = read_path(&args.path)?;
+    let described: Option<Path> = args.guest.as_deref().map(str::parse).transpose()?;
+    let disks = match described.as_ref().unwrap_or(&path) {
+        Path::Lab(lab) if disks::has_disk(lab) => Some(args.storage.disk_access()?),
+        _ => None,
+    };
+    if let (None, Some(flag)) = (disks, args.storage.given()) {
+        let why = format!(
+            "{flag} is for storage; give disk:FOLDER or a path with disk_a and disk_b instead of {}, or leave it out",
+            args.path
+        );
         return Err(Failure::usage(why));
     }
-    let path = read_path(&args.path)?;
     let protocol = args.transport.unwrap_or(Protocol::Tcp);
     let cc = match (protocol, &args.cc) {
         (Protocol::Tcp, Some(cc)) if Protocol::of(cc) != Protocol::Tcp => {
@@ -272,7 +282,12 @@ pub fn run(args: &Args) -> Result {
             "--bind is for a host that runs 'fullpipe serve'; the testbed's hosts have one address each",
         ));
     }
-    let run = Run { path, transport, workload, direction, bidir: args.bidir, seed: args.seed.unwrap_or(1), sample };
+    let disks = disks.map(|access| disks::with_block_of_copy(access, transport.streams)).transpose()?;
+    let seed = args.seed.unwrap_or(1);
+    let run = Run { path, transport, workload, direction, bidir: args.bidir, disks, seed, sample };
+    if let (Some(access), Some(path)) = (&disks, &args.guest) {
+        return Err(disks::copy(&run, path, access, args.stall()));
+    }
     if let Some(out) = &args.out {
         run_record::check_target(out)?;
         let several = [(args.repeat.is_some_and(|times| times > 1), "--repeat"), (args.bidir, "--bidir")];
@@ -527,10 +542,8 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
 /// Measures over an emulated path. Returns a record for each direction in which data moved.
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Outcome)>> {
     run.transport.validate_for_lab()?;
-    if path.disk_a.is_some() || path.disk_b.is_some() {
-        let why = "a measurement sends from memory, so the path's disks have no part in it; leave them out, copy to one with \
-                   'fullpipe cp FILE lab:...:/disk/', or measure one in a scenario ('fullpipe lab run')";
-        return Err(Failure::usage(why));
+    if run.disks.is_some() {
+        disks::check(run, path, args.omit, args.probe.is_some())?;
     }
     if args.token_file.is_some() {
         let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed needs no token, leave it out";
@@ -538,7 +551,10 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Ou
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
-    let commands = guest_commands::guest_commands(run, path, args.stall(), args.omit, args.probe);
+    let commands = match &run.disks {
+        Some(access) => disks::commands(run, path, access, args.stall()),
+        None => guest_commands::guest_commands(run, path, args.stall(), args.omit, args.probe),
+    };
     let measured = lab.measure(
         run,
         path,

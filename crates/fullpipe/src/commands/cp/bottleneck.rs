@@ -84,12 +84,17 @@ pub struct Spent {
 impl Spent {
     /// Adds the busy times of a second.
     pub fn add(&mut self, sender: &Times, receiver: &Times) {
+        self.add_rest(sender, receiver);
+        self.seconds += 1;
+    }
+
+    /// Adds the busy times of less than a second, at the end. A call of minutes may return there, as of `fsync(2)`.
+    pub fn add_rest(&mut self, sender: &Times, receiver: &Times) {
         for (sum, times) in [(&mut self.sender, sender), (&mut self.receiver, receiver)] {
             sum.disk = sum.disk.saturating_add(times.disk);
             sum.hash = sum.hash.saturating_add(times.hash);
             sum.net = sum.net.saturating_add(times.net);
         }
-        self.seconds += 1;
     }
 
     /// What limited the copy; `None` if it took less than a second.
@@ -126,5 +131,11 @@ mod tests {
         spent.add(&waiting, &nothing);
         spent.add(&waiting, &Times { disk: 900, hash: 1, net: 9 });
         assert_eq!(spent.told(), Some(Bottleneck::DiskWrite));
+        let mut flushed = Spent::default();
+        flushed.add_rest(&waiting, &nothing);
+        assert_eq!(flushed.bottleneck(), None);
+        flushed.add(&waiting, &nothing);
+        flushed.add_rest(&nothing, &Times { disk: 900, hash: 1, net: 9 });
+        assert_eq!(flushed.bottleneck(), Some(Bottleneck::DiskWrite));
     }
 }

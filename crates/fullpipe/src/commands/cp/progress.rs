@@ -66,8 +66,10 @@ pub struct Watch {
     names: Option<Names>,
     /// When a line about progress is due; none on a terminal, which has the bar.
     lines: Option<RefCell<Lines>>,
-    /// The busy times of both ends, in all attempts.
+    /// The busy times of both ends, in all attempts, up to the last update.
     spent: RefCell<Spent>,
+    /// The busy times of the sender and of the receiver since the last update.
+    since_update: Cell<(Times, Times)>,
     /// The controller's notes, if a record wants them.
     notes: Option<RefCell<Vec<SizingEvent>>>,
 }
@@ -113,6 +115,7 @@ impl Watch {
             lines: (!args.json && !args.quiet && !std::io::stderr().is_terminal())
                 .then(|| RefCell::new(Lines { last: Instant::now() })),
             spent: RefCell::default(),
+            since_update: Cell::default(),
             notes: args.record.as_ref().map(|_| RefCell::default()),
         }
     }
@@ -148,7 +151,10 @@ impl Watch {
 
     /// The busy times of both ends so far.
     pub fn spent(&self) -> Spent {
-        self.spent.borrow().clone()
+        let mut spent = self.spent.borrow().clone();
+        let (sender, receiver) = self.since_update.get();
+        spent.add_rest(&sender, &receiver);
+        spent
     }
 
     /// Tells how the data will be sent, and shows the bar.
@@ -213,16 +219,18 @@ impl Watch {
             return;
         };
         let seconds = (now - then).as_secs_f64();
+        let (our_times, their_times) = (since(ours, our_before), since(theirs, their_before));
+        let (sender, receiver) = if self.sends { (our_times, their_times) } else { (their_times, our_times) };
+        self.since_update.set((sender, receiver));
         if seconds < UPDATE_S {
             return;
         }
         *last = Some((now, come, ours, theirs));
+        self.since_update.take();
         // Bytes that were there already have no rate.
         let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
-        let (ours, theirs) = (since(ours, our_before), since(theirs, their_before));
-        let (sender, receiver) = if self.sends { (&ours, &theirs) } else { (&theirs, &ours) };
-        self.spent.borrow_mut().add(sender, receiver);
-        let bottleneck = Bottleneck::of(sender, receiver);
+        self.spent.borrow_mut().add(&sender, &receiver);
+        let bottleneck = Bottleneck::of(&sender, &receiver);
         // Only what is left to send takes time, at the smoothed rate.
         let pace = self.pace.get().map_or(rate, |before| before + PACE_WEIGHT * (rate - before));
         self.pace.set(Some(pace));

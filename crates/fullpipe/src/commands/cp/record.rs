@@ -4,14 +4,17 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use fullpipe_net::combine::Circumstances;
+use fullpipe_net::sys;
 use fullpipe_net::wire::Request;
-use fullpipe_path::record::{Copied, Over};
-use fullpipe_path::{Direction, ExitClass, Host, Path, Run, Size, Workload, record};
+use fullpipe_path::record::{Copied, Outcome, Over};
+use fullpipe_path::{Direction, DiskAccess, ExitClass, Host, Path, Run, Size, Workload, record};
 use fullpipe_transfer::client::{Finished, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::sizing::SizingEvent;
+use fullpipe_transfer::sizes::block_size;
 
 use super::args::Args;
+use super::bottleneck::{Bottleneck, Spent};
 use super::transport::law_name;
 use crate::failure::{Failure, Result};
 use crate::run_record::{self, SobasTrace};
@@ -24,7 +27,7 @@ pub fn write(
     way: &Way,
     finished: &Finished,
     took: Duration,
-    notes: &[SizingEvent],
+    (notes, spent): (&[SizingEvent], &Spent),
 ) -> Result {
     let Some(trace) = &finished.trace else {
         return Err(Failure::new(ExitClass::Record, "cannot write the record: the other end sent no samples"));
@@ -42,7 +45,16 @@ pub fn write(
     let transport = finished.transport.clone();
     // A workload of no bytes is not allowed; the record of an empty copy states one byte for each stream.
     let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
-    let mut run = Run { path, transport, workload, direction, bidir: false, seed: args.seed, sample: args.sample };
+    let disks = match &path {
+        Path::Lab(lab) if lab.disk_a.is_some() || lab.disk_b.is_some() => {
+            let asked = u32::try_from(args.block.0).unwrap_or(u32::MAX);
+            let block = Size(block_size(asked, usize::from(transport.streams)));
+            Some(DiskAccess { block, direct: args.direct.into() })
+        }
+        _ => None,
+    };
+    let (seed, sample) = (args.seed, args.sample);
+    let mut run = Run { path, transport, workload, direction, bidir: false, disks, seed, sample };
     let capacity = match &run.path {
         Path::Lab(lab) => Some(lab.capacity(run.transport.protocol())),
         Path::Host(_) => None,
@@ -55,7 +67,11 @@ pub fn write(
         wall_s: took.as_secs_f64(),
         ..Circumstances::default()
     };
-    let measured = fullpipe_net::combine::combine(&request, &known, trace.sender.clone(), trace.receiver.clone());
+    let mut measured = fullpipe_net::combine::combine(&request, &known, trace.sender.clone(), trace.receiver.clone());
+    limit_by_disk(&mut measured.outcome, spent.bottleneck());
+    if args.fsync && run.disks.is_some() {
+        until_on_disk(&mut measured.outcome, sys::now_ns().saturating_sub(trace.zero_ns));
+    }
     // A short copy may be over before its controller has begun.
     let began = notes.iter().find_map(|note| if let SizingEvent::Began { law, .. } = note { Some(*law) } else { None });
     let law = began.or(finished.sizing).map(law_name);
@@ -75,6 +91,28 @@ pub fn write(
     let mut text = Vec::new();
     run_record::render(&run, &measured, sized.as_ref(), Some(copy), &mut text)?;
     Ok(record::write_atomically(&file, &text)?)
+}
+
+/// Names storage as the bottleneck of a run if it was that of the copy. A path that was full is none the less.
+fn limit_by_disk(outcome: &mut Outcome, of_copy: Option<Bottleneck>) {
+    use record::Bottleneck as Named;
+    let full = matches!(outcome.bottleneck, None | Some(Named::Path | Named::Pacing));
+    match of_copy {
+        Some(Bottleneck::DiskRead) if !full => outcome.bottleneck = Some(Named::DiskRead),
+        Some(Bottleneck::DiskWrite) if !full => outcome.bottleneck = Some(Named::DiskWrite),
+        _ => {}
+    }
+}
+
+/// Lets a run last until the sending end knew that everything is on the disk, `end_ns` on the run's clock.
+fn until_on_disk(outcome: &mut Outcome, end_ns: u64) {
+    let started = outcome.streams.iter().filter(|stream| stream.bytes > 0);
+    let first_s = started.map(|stream| stream.first_s).fold(f64::INFINITY, f64::min);
+    let seconds = end_ns as f64 / 1e9 - first_s;
+    if seconds > outcome.seconds {
+        outcome.goodput_bps = outcome.goodput_bps.map(|bps| bps * outcome.seconds / seconds);
+        outcome.seconds = seconds;
+    }
 }
 
 /// A note of the controller with its time, ns. The controller's clock and the run's start within a round trip of each other.

@@ -6,7 +6,7 @@ use fullpipe_net::Measured;
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::record::udp::UdpOutcome;
 use fullpipe_path::record::{Bottleneck, Outcome, Probed};
-use fullpipe_path::{Buffer, Direction, Path, Protocol, Rate, Run, Size};
+use fullpipe_path::{Buffer, Direction, DiskAccess, Path, Protocol, Rate, Run, Size};
 
 use crate::format;
 use crate::output::{errln, outln};
@@ -26,6 +26,9 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
     }
     outln!("path        {}", run.path);
     outln!("transport   {}", run.transport);
+    if let Some(DiskAccess { block, direct }) = run.disks {
+        outln!("disks       blocks of {block}, direct I/O {}", direct.name());
+    }
     match (outcome.goodput_bps, &outcome.no_rate) {
         (Some(goodput), _) => outln!(
             "goodput     {} ({} bytes in {})",
@@ -136,6 +139,8 @@ fn bottleneck(what: Bottleneck, run: &Run, goodput: Option<f64>) -> &'static str
         (Bottleneck::Pacing, _) if !run.transport.pacing.is_none_or(reached) => {
             "pacing: losses, or a sender that came too late, kept it below the rate that --pacing sets"
         }
+        (Bottleneck::DiskRead, _) => "disk_read: reading disk_a; try more --streams, or another --direct",
+        (Bottleneck::DiskWrite, _) => "disk_write: writing disk_b; try more --streams, or another --direct",
         (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
     }
 }
@@ -197,7 +202,16 @@ mod tests {
             let path = path.parse().unwrap();
             bottleneck(
                 what,
-                &Run { path, transport: transport.clone(), workload, direction, bidir: false, seed: 1, sample },
+                &Run {
+                    path,
+                    transport: transport.clone(),
+                    workload,
+                    direction,
+                    bidir: false,
+                    disks: None,
+                    seed: 1,
+                    sample,
+                },
                 goodput,
             )
         };

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fullpipe_path::record::storage::{FileSystemInfo, StorageBottleneck, StorageHeader, StorageOutcome};
 use fullpipe_path::record::{self, storage as lines};
 use fullpipe_path::storage::{Operation, StorageRun, binary};
-use fullpipe_path::{ExitClass, Size};
+use fullpipe_path::{DirectIo, DiskAccess, ExitClass, Size};
 use fullpipe_transfer::storage::{Measured, ScratchFile, StorageFolder, read, write};
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ const MAX_THREADS: u64 = 64;
 const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
 /// Size of the file without `--size`.
 const DEFAULT_SIZE: Size = Size(1_000_000_000);
+/// Size of a block without `--block`.
+const DEFAULT_BLOCK: Size = Size(8 << 20);
 /// How a file is written that is only read: by this many threads, in blocks of this many bytes.
 const UNMEASURED_WRITE: (u16, u64) = (4, 8 << 20);
 
@@ -36,7 +38,8 @@ pub struct StorageArgs {
     /// Read or write with this many threads, 1 to 64: a number, a list (1,4,16), or a range of doubles (1-16) [default: 1]
     #[arg(long, value_name = "LIST", value_parser = threads, help_heading = HEADING)]
     threads: Option<List>,
-    /// Give each thread blocks of this size in turn, 4KiB to 1GiB: a size, a list, or a range (1MiB-128MiB) [default: 8MiB]
+    /// Give each thread blocks of this size in turn, 4KiB to 1GiB: a size, a list, or a range (1MiB-128MiB); between the disks of a
+    /// path, give each stream such blocks, one size from 64KiB to 64MiB [default: 8MiB]
     #[arg(long, value_name = "LIST", value_parser = blocks, help_heading = HEADING)]
     block: Option<List>,
     /// Bypass the page cache (on), use it (off), measure both (on,off), or do as cp does (auto) [default: auto]
@@ -57,7 +60,7 @@ pub struct Common {
 }
 
 /// Heading of these flags in the help text.
-const HEADING: &str = "Storage (disk:FOLDER)";
+const HEADING: &str = "Storage (disk:FOLDER, or a path with disk_a and disk_b)";
 
 /// Values of which each is measured.
 #[derive(Clone)]
@@ -78,6 +81,35 @@ impl StorageArgs {
             (self.direct.is_some(), "--direct"),
         ];
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
+    }
+}
+
+impl StorageArgs {
+    /// How these flags want files on emulated disks to be read and written.
+    ///
+    /// # Errors
+    /// A flag has several values, or none for such a run.
+    pub fn disk_access(&self) -> Result<DiskAccess> {
+        let given = [(self.read, "--read"), (self.write, "--write"), (self.threads.is_some(), "--threads")];
+        if let Some((_, flag)) = given.iter().find(|(given, _)| *given) {
+            let why = format!(
+                "{flag} is for disk:FOLDER; between the disks of a path, each of --streams has a thread at both ends"
+            );
+            return Err(Failure::usage(why));
+        }
+        let one = |flag: &str| Failure::usage(format!("{flag}: give one value for a run between the disks of a path"));
+        let block = match self.block.as_ref().map(|list| &list.0[..]) {
+            None => DEFAULT_BLOCK,
+            Some([bytes]) => Size(*bytes),
+            Some(_) => return Err(one("--block")),
+        };
+        let direct = match self.direct.as_ref().map(|list| &list.0[..]) {
+            None | Some([None]) => DirectIo::Auto,
+            Some([Some(true)]) => DirectIo::On,
+            Some([Some(false)]) => DirectIo::Off,
+            Some(_) => return Err(one("--direct")),
+        };
+        Ok(DiskAccess { block, direct })
     }
 }
 
@@ -194,7 +226,7 @@ fn grid(folder: &StorageFolder, args: &StorageArgs, size: Size) -> Result<Vec<St
     let operations = [(Operation::Write, !args.read), (Operation::Read, !args.write)];
     let mut runs = Vec::new();
     for &direct in &directs {
-        for &block_bytes in &values(&args.block, 8 << 20) {
+        for &block_bytes in &values(&args.block, DEFAULT_BLOCK.0) {
             for &threads in &values(&args.threads, 1) {
                 if block_bytes.saturating_mul(threads) > size.0 {
                     let (what, block) = (format::count(threads, "thread", "threads"), binary(block_bytes));
