@@ -4,7 +4,7 @@ pub(crate) mod data_listener;
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,6 +58,8 @@ pub struct ServerOptions {
     pub relays: bool,
     /// Time without progress after which a transfer fails, even if a client asks for more.
     pub stall: Duration,
+    /// The address from which the client's ssh has come, if one has.
+    pub client: Option<IpAddr>,
 }
 
 /// Decides what a client may do. In the process of one client, the implementation asks the parent process.
@@ -79,9 +81,14 @@ pub trait AccessControl {
     fn distrusts(&self, file: &str);
 
     /// What the client says of the third host that is the other end of the transfer; `None` if the client itself is that end.
-    /// Only ssh's clients may introduce another host: they may connect from this host to any other one anyway.
     fn third_party(&self) -> Option<&ThirdParty> {
         None
+    }
+
+    /// Whether the client may have this host connect the streams to another one, or to the client. ssh's clients may: they may
+    /// connect from this host to any other one anyway.
+    fn may_dial(&self) -> bool {
+        false
     }
 }
 
@@ -103,6 +110,10 @@ impl AccessControl for AccessOverSsh {
 
     fn third_party(&self) -> Option<&ThirdParty> {
         self.third_party.as_ref()
+    }
+
+    fn may_dial(&self) -> bool {
+        true
     }
 }
 
@@ -324,30 +335,30 @@ fn prepare(
         Some(probably) => Some((open_port(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
-    let introduced = access.third_party().is_some();
+    let may_dial = access.may_dial();
     let mut list = matches!(&setup.task, Task::Pull(paths) if paths.listed).then(NameList::default);
     let connect: Connect = loop {
         match (hear(session, input)?, &mut list) {
             (Message::Ping { n }, _) => session.send(&Message::Pong { n })?,
             (Message::Names(part), Some(list)) => list.add(&part)?,
-            (Message::Listen(connect), _) if introduced => {
+            (Message::Listen(connect), _) if may_dial => {
                 early = Some((open_port(session, &setup, &connect, options, &role)?, *connect));
             }
-            (Message::Reach(reach), _) if introduced => {
-                let reached = third_party::reach(&reach, role.sends(), Duration::from_nanos(setup.options.stall_ns));
+            (Message::Reach(reach), _) if may_dial => {
+                let stall = Duration::from_nanos(setup.options.stall_ns);
+                let reached = third_party::reach(&reach, role.sends(), stall, options.client);
                 session.send(&Message::Reached(reached))?;
             }
-            (Message::Dial(dial), _) if introduced => {
+            (Message::Dial(dial), _) if may_dial => {
                 drop(early);
+                limit(&mut role, list);
                 return dialled(session, &setup, *dial, options, role).map(Some);
             }
             (Message::Connect(connect), _) => break *connect,
             (other, _) => return Err(session.unexpected(&other)),
         }
     };
-    if let Role::Send(Outgoing::Trees(trees)) = &mut role {
-        SourceTree::limit(trees, list.map(Arc::new));
-    }
+    limit(&mut role, list);
     let data = match early {
         Some((data, probably)) if probably == connect => data,
         other => {
@@ -366,7 +377,14 @@ fn prepare(
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
 }
 
-/// Connects the streams of a transfer to the other far end, to which the client has introduced this one.
+/// Limits what is sent to a list of names, if there is one.
+fn limit(role: &mut Role, list: Option<NameList>) {
+    if let Role::Send(Outgoing::Trees(trees)) = role {
+        SourceTree::limit(trees, list.map(Arc::new));
+    }
+}
+
+/// Connects the streams of a transfer to the client, or to the other far end to which the client has introduced this one.
 fn dialled(
     session: &Arc<Session>,
     setup: &Setup,
