@@ -336,14 +336,52 @@ mod tests {
         assert_eq!(remembered(&choice(&memory, &endpoint), now), Ok(false));
     }
 
-    #[test]
-    fn dropped_udp_is_remembered_beside_tcp() {
+    fn how(words: &[&str]) -> TransportArgs {
         #[derive(clap::Parser)]
         struct Words {
             #[command(flatten)]
             how: TransportArgs,
         }
-        let how = |words: &[&str]| <Words as clap::Parser>::parse_from(["cp"].iter().chain(words)).how;
+        <Words as clap::Parser>::parse_from(["cp"].iter().chain(words)).how
+    }
+
+    #[test]
+    fn connections_from_the_far_end_are_remembered_until_another_way_works() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = dir.path().join("closed-ports.json");
+        let (mut endpoint, mut how, now) = (far("host", None), how(&[]), SystemTime::now());
+        let reverses = |choice: &Choice| choice.remembers(&reverse_key(&choice.key), now);
+        let mut first = choice(&memory, &endpoint);
+        first.keep_reverse(&mut how, &mut endpoint);
+        // UDT has the far end's port alone.
+        assert!(endpoint.via() == Via::Reverse && how.udp_is_closed);
+        first.remember(&endpoint, &transport("cubic"));
+        let second = choice(&memory, &endpoint);
+        assert_eq!((remembered(&second, now), reverses(&second)), (Ok(false), Ok(true)));
+        // It works again, which is no news.
+        second.remember(&endpoint, &transport("cubic"));
+        assert_eq!(reverses(&second), Ok(true));
+        // It fails, and ssh carries the data.
+        let mut third = choice(&memory, &endpoint);
+        let closed = TransferError::NoReversePath { peer: "host".to_owned(), why: "no answer".to_owned() };
+        let said = third.fall_back(&closed, &mut endpoint).unwrap();
+        assert_eq!(said, "host cannot connect to this host for the data (no answer); copying through ssh");
+        third.remember(&endpoint, &transport("cubic"));
+        assert_eq!((remembered(&third, now), reverses(&third)), (Ok(true), Ok(false)));
+        // Asked for, it works: the next copy tries everything.
+        let mut reversed = far("host", None);
+        first.keep_reverse(&mut how, &mut reversed);
+        Choice { wanted: Wanted::Reverse, ..choice(&memory, &reversed) }.remember(&reversed, &transport("cubic"));
+        assert_eq!((remembered(&third, now), reverses(&third)), (Ok(false), Ok(false)));
+        // The far end's port is open, too.
+        first.remember(&reversed, &transport("cubic"));
+        assert_eq!(reverses(&first), Ok(true));
+        Choice { wanted: Wanted::Tcp, ..choice(&memory, &reversed) }.remember(&far("host", None), &transport("cubic"));
+        assert_eq!(reverses(&first), Ok(false));
+    }
+
+    #[test]
+    fn dropped_udp_is_remembered_beside_tcp() {
         let dir = tempfile::tempdir().unwrap();
         let memory = dir.path().join("closed-ports.json");
         let dropped = TransferError::NoUdp { to: "10.0.0.1:5".parse().unwrap(), within: Duration::from_secs(3) };
