@@ -1,5 +1,9 @@
-# ruff: noqa: E501 (prose)
-"""`python -m lab.papers`: writes docs/explanation/papers.md and its figures from the papers' campaigns."""
+"""`python -m lab.papers`: keeps runs, judges the papers' claims on them, and draws the papers' figures.
+
+python -m lab.papers pack --build COMMIT runs/papers-*   # adds campaigns to lab/papers/records
+python -m lab.papers judge                               # writes the verdicts from what is kept
+python -m lab.papers figures runs                        # draws the figures from whole records
+"""
 
 import argparse
 import sys
@@ -7,69 +11,69 @@ from pathlib import Path
 
 from fullpipe.errors import FullpipeError
 
-from lab.papers.claims import CLAIMS, Claim
-from lab.papers.data import Data
-from lab.papers.figures import FIGURES, write_all
+from lab.papers import page
+from lab.papers.claims import read_claims
+from lab.papers.keep import FOLDER, Kept, pack
+from lab.papers.verdicts import judge
 
-INTRODUCTION = """# The papers, side by side
-
-This page compares what Rao et al. found on dedicated connections (HPDC 2017; ICCCN 2017; the abstract of SC Workshops
-2023) with what the testbed shows: Linux 6.12's TCP over the same RTTs, with a drop-tail queue of one BDP and 9,000-byte
-packets, on hosts that cost nothing. Intervals are 95% (Student's t) over runs, which differ by their seed.
-
-`make papers` made this page: it runs `campaigns/papers-*.toml` and `campaigns/shipped.toml` (about two and a half hours on two
-cores) and writes the claims and the figures from the records. `campaigns/hpdc17.toml` is the papers' whole grid.
-
-Some differences were to be expected. The papers' kernels were 2.6 and 3.10, before today's HyStart, pacing and SACK. Their
-queues are unknown. Their hosts had limits of their own.
-
-"""
+PAGE = Path("docs/explanation/papers.md")
+COMPARISONS = Path("docs/explanation/papers-comparisons.md")
+HOST_NOISE_MS = 10.0
+"""The verdicts are of hosts whose programs pause for 10 ms on average, once a second."""
 
 
-def sections(claims: list[Claim]) -> str:
-    """Formats the claims as Markdown: a table of verdicts, then a section for each claim."""
-    lines = ["| claim | verdict |", "|---|---|"]
-    lines += [f"| [{claim.name}](#{claim.name.lower()}) | {claim.verdict} |" for claim in claims]
-    for claim in claims:
-        lines += [
-            *("", f"## {claim.name}", ""),
-            *(f"**The papers.** {claim.paper}", ""),
-            *(f"**Here.** {claim.ours}", ""),
-            *(f"**Verdict: {claim.verdict}.** {claim.why}",),
-        ]
-    return "\n".join(lines)
+def texts(kept: Kept, to: Path) -> tuple[str, str]:
+    """What both pages have to say about the kept runs."""
+    claims = read_claims()
+    judged = judge(kept.cells, claims, HOST_NOISE_MS)
+    return page.insert(to, page.verdicts(claims, judged, kept.runs)), page.comparisons(claims, judged)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lab.papers", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    packing = commands.add_parser("pack", help="keep the runs of campaigns, compactly, in lab/papers/records")
+    packing.add_argument("--build", required=True, help="the commit of the program that made the runs")
+    packing.add_argument("runs", type=Path, nargs="+", help="a campaign's folder of records")
+    commands.add_parser("judge", help="write the verdicts of the kept runs into docs/explanation")
+    drawing = commands.add_parser("figures", help="draw the papers' figures from whole records")
+    drawing.add_argument(
+        "runs", type=Path, help="folder with papers-profiles, papers-traces and papers-sizes"
+    )
+    return parser
+
+
+def _figures(runs: Path) -> None:
+    # Matplotlib takes a second to load, and the other commands need none of it.
+    from lab.papers.data import Data
+    from lab.papers.figures import write_all
+
+    try:
+        data = Data.read(runs)
+    except FileNotFoundError as error:
+        raise FullpipeError(
+            f"{error.filename} is missing; run its campaign first ('make papers' does)"
+        ) from error
+    write_all(data, PAGE.with_suffix(""))
 
 
 def main() -> int:
-    """Reads the records, compares them with the papers, and writes the page and the figures."""
-    parser = argparse.ArgumentParser(prog="python -m lab.papers", description=__doc__)
-    parser.add_argument(
-        "runs", type=Path, help="folder with papers-profiles, papers-traces, papers-sizes and shipped"
-    )
-    parser.add_argument(
-        "--write", type=Path, default=Path("docs/explanation/papers.md"), help="the page; figures beside it"
-    )
-    arguments = parser.parse_args()
+    """Runs one of the three commands."""
+    arguments = _parser().parse_args()
     try:
-        data = Data.read(arguments.runs)
+        if arguments.command == "pack":
+            size = pack(arguments.runs, arguments.build)
+            print(f"kept {len(arguments.runs)} campaigns; {FOLDER.name} has {size / 1e6:.2f} MB")
+        elif arguments.command == "judge":
+            verdicts, comparisons = texts(Kept.read(), PAGE)
+            PAGE.write_text(verdicts)
+            COMPARISONS.write_text(comparisons)
+            print(f"wrote {PAGE} and {COMPARISONS}")
+        else:
+            _figures(arguments.runs)
     except FullpipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except FileNotFoundError as error:
-        print(
-            f"error: {error.filename} is missing; run its campaign first ('make papers' does)",
-            file=sys.stderr,
-        )
-        return 3
-    claims = [claim(data) for claim in CLAIMS]
-    folder = arguments.write.with_suffix("")
-    write_all(data, folder)
-    figures = "".join(
-        f"\n### {title}\n\n![{title}]({folder.name}/{name}.svg)\n" for name, (title, _) in FIGURES.items()
-    )
-    arguments.write.write_text(f"{INTRODUCTION}{sections(claims)}\n\n## Figures, redrawn\n{figures}")
-    for claim in claims:
-        print(f"{claim.name}: {claim.verdict}")
     return 0
 
 

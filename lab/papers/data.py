@@ -1,6 +1,5 @@
-"""Reads the runs that are compared with the papers, and selects cells of their grid."""
+"""Reads the runs that the figures show, and selects cells of their grid."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from fullpipe import read_runs
-from fullpipe.confidence import interval
 from fullpipe.dynamics import resample, traces
 from fullpipe.runs import Runs
 from numpy.typing import NDArray
@@ -20,11 +18,10 @@ LARGE, NORMAL, DEFAULT = 10**9, 250 * 10**6, 250 * 10**3
 
 @dataclass(frozen=True)
 class Data:
-    """The records of `campaigns/papers-*.toml` and `campaigns/shipped.toml`."""
+    """The records of `campaigns/papers-*.toml`."""
 
     profiles: pl.DataFrame
     sizes: pl.DataFrame
-    lossy: pl.DataFrame
     traces: Runs
 
     @classmethod
@@ -34,11 +31,11 @@ class Data:
         Raises:
             RecordError: One of them is missing or not finished.
         """
-        profiles, sizes, lossy = (
+        profiles, sizes = (
             read_runs(folder / name / "runs.parquet", samples=False).runs
-            for name in ("papers-profiles", "papers-sizes", "shipped")
+            for name in ("papers-profiles", "papers-sizes")
         )
-        return cls(profiles, sizes, lossy, read_runs(folder / "papers-traces"))
+        return cls(profiles, sizes, read_runs(folder / "papers-traces"))
 
     @cached_property
     def ten(self) -> pl.DataFrame:
@@ -62,17 +59,6 @@ def pick(runs: pl.DataFrame, **what: object) -> pl.DataFrame:
 def rates(runs: pl.DataFrame, **what: object) -> Floats:
     """Goodputs of a cell, Gb/s."""
     return pick(runs, **what)["goodput_bps"].to_numpy() / 1e9
-
-
-def stated(samples: Sequence[float] | Floats) -> str:
-    """Formats the mean in Gb/s, half of its 95% interval, and n: `9.41 ±0.02 (n=3)`."""
-    x = np.asarray(samples, dtype=np.float64)
-    if len(x) == 0:
-        return "not measured"
-    if len(x) == 1:
-        return f"{x[0]:.3g} (n=1)"
-    low, high = interval(x, "t", 0.95)
-    return f"{x.mean():.3g} ±{(high - low) / 2:.2g} (n={len(x)})"
 
 
 def profile(runs: pl.DataFrame, **what: object) -> tuple[Floats, Floats]:

@@ -6,12 +6,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
-from fullpipe.dynamics import drop_ramp
+from fullpipe.dynamics import drop_ramp, lyapunov
 from fullpipe.transition import fit_dual_sigmoid
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.papers.claims import exponents
 from lab.papers.data import DEFAULT, GB, LARGE, NORMAL, Data, pick, profile, rates
 
 STREAMS = range(1, 11)
@@ -26,6 +25,21 @@ plt.rcParams.update(
         "figure.constrained_layout.use": True,
     }
 )
+
+
+def exponents(data: Data, cc: str, rtt: float) -> dict[int, tuple[float, float, float]]:
+    """Computes the Lyapunov exponent of the aggregate 1 Hz trace and its interval, by streams."""
+    found = {}
+    for n in (1, 4, 7, 10):
+        runs = pick(data.traces.runs, cc=cc, streams=n, rtt_ms=rtt)
+        if runs.is_empty():
+            continue
+        t, aggregate, _ = data.trace(cc, n, rtt)
+        _, rate = drop_ramp(t, aggregate)
+        result = lyapunov(rate)
+        low, high = result.ci or (np.nan, np.nan)
+        found[n] = (result.exponent, low, high)
+    return found
 
 
 def _axes(n: int, width: float = 9.0, height: float = 2.6) -> tuple[Figure, list[Axes]]:

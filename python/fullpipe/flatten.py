@@ -54,6 +54,13 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
     "random_losses": pl.UInt64(),
     "window_max": pl.UInt64(),
     "cwnd_max": pl.UInt64(),
+    "datagram_bytes": pl.UInt32(),
+    "datagrams_sent": pl.UInt64(),
+    "datagrams_received": pl.UInt64(),
+    "datagrams_lost": pl.UInt64(),
+    "datagrams_out_of_order": pl.UInt64(),
+    "datagrams_duplicate": pl.UInt64(),
+    "jitter_s": pl.Float64(),
     "loaded_rtt_p50_s": pl.Float64(),
     "loaded_rtt_p95_s": pl.Float64(),
     "bottleneck": pl.String(),
@@ -64,7 +71,8 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
 }
 """The columns of `runs` and their types.
 
-Conditions of an emulated path are null for a real host; `encrypted` is null for a measurement.
+Conditions of an emulated path are null for a real host; `encrypted` is null for a measurement. What became of
+datagrams is null but for a run over plain UDP (`cc` is `udp`).
 """
 
 SOBAS = "sobas"
@@ -102,7 +110,7 @@ _TOLERANCE = 1e-3
 
 
 def capacity_bps(rate_bps: int, mtu: int, cc: str) -> float:
-    """The payload in bit/s that an emulated path can carry over TCP, or over UDT (`cc`).
+    """The payload in bit/s that an emulated path can carry over TCP, or over UDT or UDP (`cc`).
 
     Args:
         rate_bps: The rate of the path in bit/s.
@@ -146,6 +154,16 @@ def no_rate(row: dict[str, Any], result: dict[str, Any]) -> str | None:
     if row["goodput_bps"] > capacity * (1 + _TOLERANCE):
         return f"{row['goodput_bps'] / 1e9:.4g} Gb/s are above the path's {capacity / 1e9:.4g} Gb/s"
     return None
+
+
+def _datagrams(udp: dict[str, Any] | None) -> dict[str, Any]:
+    """What became of the datagrams of a run; nothing for a run that is not over plain UDP."""
+    if udp is None:
+        return {}
+    names = {"sent": "sent", "received": "received", "lost": "lost", "out_of_order": "out_of_order"}
+    names |= {"duplicates": "duplicate"}
+    counts = {f"datagrams_{column}": udp[name] for name, column in names.items()}
+    return counts | {"datagram_bytes": udp["datagram_bytes"], "jitter_s": udp["jitter_s"]}
 
 
 _MEASURED = ("rtt_measured_s", "goodput_bps", "seconds")
@@ -211,6 +229,7 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         **{key: result[key] for key in ("goodput_bps", "bytes", "seconds", "retransmits")},
         **{key: result.get(key) for key in ("queue_drops", "queue_deepest", "random_losses", "window_max")},
         "cwnd_max": result["cwnd_max"],
+        **_datagrams(result.get("udp")),
         "loaded_rtt_p50_s": result.get("loaded_rtt", {}).get("p50_s"),
         "loaded_rtt_p95_s": result.get("loaded_rtt", {}).get("p95_s"),
         "bottleneck": result["bottleneck"],

@@ -20,6 +20,7 @@ from fullpipe.errors import UsageError
 from fullpipe.files import write_whole
 from fullpipe.flatten import SOBAS, capacity_bps
 from fullpipe.queues import Queue, label_queues
+from fullpipe.run import UDP
 from fullpipe.runs import Runs, write_parquet
 from fullpipe.units import format_rate, format_size, format_time
 
@@ -130,11 +131,14 @@ class Group:
 def groups(runs: pl.DataFrame) -> list[Group]:
     """Computes the entries of a profile, each with its runs, in the order of `profile.json`.
 
-    They include transfers whose buffers SOBAS sized, which `profile.json` leaves out.
+    They leave out runs over plain UDP. They include transfers whose buffers SOBAS sized, which
+    `profile.json` leaves out.
 
     Args:
         runs: The runs, from :func:`fullpipe.read_runs`.
     """
+    # What arrives of datagrams at a given rate says nothing of a transport that sends as fast as it can.
+    runs = runs.filter(pl.col("cc") != UDP)
     # Null means autotuning already; zero is free, because no socket has an empty buffer.
     sized = pl.when(pl.col("buffer") == SOBAS).then(pl.lit(0, pl.UInt64)).otherwise(pl.col("buffer_bytes"))
     runs = runs.with_columns(sized.alias("buffer_bytes"))

@@ -5,7 +5,7 @@ import hashlib
 from dataclasses import dataclass
 
 from fullpipe.errors import UsageError
-from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS, UDT_HEADERS
+from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS, UDP_HEADERS, UDT_HEADERS
 from fullpipe.units import format_probability, format_rate, format_size, format_time
 
 LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
@@ -22,6 +22,9 @@ The same list as in `crates/fullpipe-path/src/transport.rs`; a test compares the
 
 UDT = "udt"
 """The name of UDT in the place of a congestion control: it brings its own."""
+
+UDP = "udp"
+"""The name of plain UDP in the place of a congestion control, which it lacks."""
 
 TUNED = "tuned"
 """The host whose programs may ask for any buffer; the ends of a path are such hosts by default."""
@@ -97,13 +100,13 @@ class LabPath:
 
 
 def transport_flag(cc: str) -> tuple[str, str]:
-    """The flag of `fullpipe measure` that chooses a congestion control of TCP, or UDT."""
-    return ("--transport", UDT) if cc == UDT else ("--cc", cc)
+    """The flag of `fullpipe measure` that chooses a congestion control of TCP, or UDT or UDP."""
+    return ("--transport", cc) if cc in (UDT, UDP) else ("--cc", cc)
 
 
 def header_bytes(cc: str) -> int:
     """The bytes of the headers in each packet of a transport, from IPv4 on."""
-    return UDT_HEADERS if cc == UDT else TCP_HEADERS
+    return {UDT: UDT_HEADERS, UDP: UDP_HEADERS}.get(cc, TCP_HEADERS)
 
 
 def bdp(rate: int, rtt: int) -> int:
@@ -139,7 +142,7 @@ class RunSpec:
             raise UsageError(
                 f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
             )
-        if isinstance(self.path, LabPath) and self.cc not in (UDT, *LINUX_CONGESTION_CONTROLS):
+        if isinstance(self.path, LabPath) and self.cc not in (UDT, UDP, *LINUX_CONGESTION_CONTROLS):
             near = difflib.get_close_matches(self.cc, LINUX_CONGESTION_CONTROLS, n=1)
             raise UsageError(
                 f"transport cc: congestion control '{self.cc}' is not in the testbed's kernel; "

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fullpipe.run import TUNED, UDT, LabPath, RunSpec
+from fullpipe.run import TUNED, UDP, UDT, LabPath, RunSpec
 from fullpipe.units import format_rate, format_size, format_time
 
 FIELDS = (
@@ -38,6 +38,13 @@ def _path(run: RunSpec) -> Any:
     return content | {k: v for k in ("modality", "kernel", "cross") if (v := getattr(path, k))}
 
 
+UDP_COUNTS = {
+    "datagram_bytes": 1472, "sent": 103, "received": 98, "lost": 2, "loss": 0.02, "out_of_order": 5,
+    "duplicates": 1, "jitter_s": 2.5e-5,
+}  # fmt: skip
+"""What became of the datagrams of a made-up run over plain UDP."""
+
+
 def _end(run: RunSpec) -> dict[str, Any]:
     buffer = 2 * (run.buffer or 65_536)
     return {
@@ -63,6 +70,9 @@ def _statistics(run: RunSpec, i: int) -> Mapping[str, float]:
     if run.cc == UDT:
         counted = {"pktSent": i, "pktRetrans": 0, "byteAvailSndBuf": i * 1000}
         return counted | {"mbpsBandwidth": 990.25 + i, "usPktSndPeriod": 80.0, "msRTT": 11.86}
+    if run.cc == UDP:
+        names = ("datagrams", "datagrams_received", "datagrams_lost", "datagrams_out_of_order")
+        return dict.fromkeys(names, i) | {"datagrams_duplicate": 0, "jitter_ns": 1500}
     return dict.fromkeys(FIELDS, i * 1000) | {"pacing_rate": 2**64 - 1}
 
 
@@ -104,6 +114,7 @@ def record(run: RunSpec, goodput: float | None = None, samples: int | None = Non
         "loaded_rtt": {
             "min_s": rtt_s, "p50_s": 1.2 * rtt_s, "p95_s": 1.5 * rtt_s, "max_s": 2 * rtt_s, "samples": 20,
         },
+        **({"udp": UDP_COUNTS} if run.cc == UDP else {}),
         "bottleneck": "rwnd" if limited else ("path" if rtt_s < 0.05 else "cwnd"),
         "streams": [
             {"bytes": total // run.streams, "first_s": 0.1, "last_s": seconds, "retransmits": 0}

@@ -18,6 +18,7 @@ import synthetic
 from conftest import Command
 
 from fullpipe import read_runs, write_parquet
+from fullpipe.analysis.pipeline import analyze_folder
 from fullpipe.campaign import RunSpec
 from fullpipe.errors import RecordError
 from fullpipe.flatten import RUNS_SCHEMA
@@ -68,6 +69,32 @@ def test_runs_over_udt_stand_beside_those_over_tcp(tmp_path: Path, small: list[R
     synthetic.write(tmp_path / "r", tcp, goodput=most, samples=2)
     with pytest.warns(UserWarning, match="above the path's"):
         read_runs(tmp_path / "r")
+
+
+def test_runs_over_plain_udp_are_read_but_no_choice(tmp_path: Path, small: list[RunSpec]) -> None:
+    udp = replace(small[0], cc="udp", pacing=10**8, buffer=None)
+    for run in (small[0], udp):
+        synthetic.write(tmp_path / "r", run, goodput=1e8, samples=2)
+    found = read_runs(tmp_path / "r")
+    assert not found.skipped
+    rows = {row["cc"]: row for row in found.runs.iter_rows(named=True)}
+    counts = {"sent": 103, "received": 98, "lost": 2, "out_of_order": 5, "duplicate": 1}
+    assert {name: rows["udp"][f"datagrams_{name}"] for name in counts} == counts
+    assert (rows["udp"]["datagram_bytes"], rows["udp"]["jitter_s"]) == (1472, 2.5e-5)
+    assert rows[small[0].cc]["datagrams_lost"] is None and rows[small[0].cc]["jitter_s"] is None
+    samples = found.samples.filter(pl.col("id") == udp.name)
+    assert (
+        samples["jitter_ns"].to_list()[:2] == [1500, 1500] and samples["rtt"].null_count() == samples.height
+    )
+    assert [entry["transport"]["cc"] for entry in profile(found.runs)["entries"]] == [small[0].cc]
+    assert udp.arguments()[2:4] == ["--transport", "udp"]
+
+
+def test_a_folder_of_plain_udp_alone_is_analysed(tmp_path: Path, small: list[RunSpec]) -> None:
+    udp = replace(small[0], cc="udp", pacing=10**8, buffer=None)
+    synthetic.write(tmp_path / "r", udp, goodput=1e8, samples=2)
+    content, runs = analyze_folder(tmp_path / "r", tmp_path / "r", quick=True)
+    assert content["sections"] == [] and runs.runs["datagrams_lost"].to_list() == [2]
 
 
 def as_lab(run: RunSpec) -> LabPath:

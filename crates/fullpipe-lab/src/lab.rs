@@ -69,7 +69,8 @@ impl Lab {
         boot::boot(&Boot { kernel: &self.kernel.executable, memory, limit, seats: &seats }, job, progress)
     }
 
-    /// Measures one run with these programs at the ends. The client prints the record. `progress` is called with the fraction
+    /// Measures with these programs at the ends. The client prints the record of a run, or with [`Run::bidir`] one of each
+    /// direction. Returns the records in the order in which they were printed. `progress` is called with the fraction
     /// done and the rate as text.
     ///
     /// # Errors
@@ -81,11 +82,12 @@ impl Lab {
         commands: &Commands,
         limit: Duration,
         progress: &dyn Fn(f64, &str),
-    ) -> Result<LabMeasured, LabError> {
+    ) -> Result<Vec<LabMeasured>, LabError> {
         let job = commands.job(path, run.seed, run.sample);
-        let memory = memory(&job)
-            + samples(run, path) * SAMPLE_BYTES
-            + u64::from(run.transport.streams) * stream_bytes(&run.transport);
+        let directions = if run.bidir { 2 } else { 1 };
+        let of_run =
+            samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * stream_bytes(&run.transport);
+        let memory = memory(&job) + directions * of_run;
         let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
                 Workload::Size(Size(total)) => bytes as f64 / total as f64,
@@ -100,8 +102,22 @@ impl Lab {
         })?;
         let text = fs::read_to_string(done.out(&file::stdout(1)))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
-        let (text, outcome) = whole_record(&text, &done)?;
-        Ok(LabMeasured { text, outcome })
+        let whole = |text: &str| whole_record(text, &done).map(|(text, outcome)| LabMeasured { text, outcome });
+        records(&text).into_iter().map(whole).collect()
+    }
+}
+
+/// Splits what a client has printed into records: each begins with the line of its run.
+fn records(text: &str) -> Vec<&str> {
+    let begins = |at: &usize| *at == 0 || text.as_bytes()[at - 1] == b'\n';
+    let starts: Vec<usize> = text.match_indices(r#"{"kind":"run""#).map(|(at, _)| at).filter(begins).collect();
+    match starts.split_first() {
+        Some((_, later)) => {
+            let ends = later.iter().copied().chain([text.len()]);
+            starts.iter().zip(ends).map(|(from, to)| &text[*from..to]).collect()
+        }
+        // What is wrong with it is said when it is read.
+        None => vec![text],
     }
 }
 
@@ -302,7 +318,7 @@ const SAMPLE_BYTES: u64 = 4096;
 /// each of their packets.
 const STREAM_BYTES: u64 = 3 << 20;
 
-/// Memory of a stream over UDT besides its two buffers: those of its sockets, and the messages that a driver receives at once.
+/// Memory of a stream over plain UDP, and of one over UDT besides its two buffers: those of its sockets, and the messages that a driver receives at once.
 const UDT_STREAM_BYTES: u64 = 64 << 20;
 
 /// Returns the memory that one stream may need besides packets in flight, bytes. UDT copies data into a buffer at
@@ -310,6 +326,7 @@ const UDT_STREAM_BYTES: u64 = 64 << 20;
 fn stream_bytes(transport: &Transport) -> u64 {
     match transport.protocol() {
         Protocol::Tcp => STREAM_BYTES,
+        Protocol::Udp => UDT_STREAM_BYTES,
         Protocol::Udt => UDT_STREAM_BYTES + 2 * transport.udt_buffer_bytes(),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fullpipe_path::record::udp::{UdpCounts, UdpOutcome};
 use fullpipe_path::record::{EndInfo, LoadedRtt, Outcome, StreamOutcome};
 use fullpipe_path::{Direction, Protocol, Transport, Workload};
 
@@ -13,6 +14,9 @@ use crate::sample::Sample;
 use crate::session::Observed;
 use crate::side::Side;
 use crate::wire::Request;
+
+/// Loss of a run over plain UDP, as a fraction of its datagrams, from which on the path counts as full.
+const FULL_PATH_LOSS: f64 = 0.02;
 
 /// What the client knows of a run besides what both sides have observed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -76,6 +80,12 @@ fn udt_retransmits(samples: &[&Sample], stream: usize) -> u64 {
     of_stream.filter_map(|sample| Some(sample.udt?.pkt_retrans)).fold(0, u64::saturating_add)
 }
 
+/// Datagrams that a stream over plain UDP has sent; 0 for another transport.
+fn udp_sent(samples: &[&Sample], stream: usize) -> u64 {
+    let of_stream = samples.iter().filter(|sample| usize::from(sample.stream) == stream);
+    of_stream.filter_map(|sample| Some(sample.udp?.datagrams)).max().unwrap_or(0)
+}
+
 /// Round-trip times of samples with data in flight, s.
 fn loaded_rtts_s(samples: &[&Sample]) -> Vec<f64> {
     let rtt_s = |sample: &&Sample| match &sample.udt {
@@ -130,9 +140,13 @@ fn udt_evidence(samples: &[&Sample], streams: usize) -> Evidence {
     evidence
 }
 
-/// Whether a transport has a congestion window: UDT at the rate of `--pacing` has none.
+/// Whether a transport has a congestion window: plain UDP, and UDT at the rate of `--pacing`, have none.
 fn has_cwnd(transport: &Transport) -> bool {
-    transport.protocol() != Protocol::Udt || transport.pacing.is_none()
+    match transport.protocol() {
+        Protocol::Tcp => true,
+        Protocol::Udt => transport.pacing.is_none(),
+        Protocol::Udp => false,
+    }
 }
 
 /// Rate of payload at the transport's pacing rate, bit/s. UDT's rate counts the headers of its packets of `packet_bytes`.
@@ -151,6 +165,7 @@ fn largest_windows(samples: &[&Sample], transport: &Transport, segment_bytes: u6
             largest(samples, |s| s.info.get("snd_wnd")),
             largest(samples, |s| Some(s.info.get("snd_cwnd")? * s.info.get("snd_mss")?)).unwrap_or(0),
         ),
+        Protocol::Udp => (None, 0),
         Protocol::Udt => {
             let bytes = |packets: u64| packets.saturating_mul(segment_bytes);
             let congestion = |s: &Sample| Some(bytes(s.udt?.instant.pkt_congestion_window));
@@ -186,6 +201,7 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
             first_s: seconds(r.first_ns),
             last_s: seconds(r.last_ns),
             retransmits: last(&at_sender, i, "total_retrans").saturating_add(udt_retransmits(&at_sender, i)),
+            udp: r.udp.map(|counts| UdpOutcome::of(sender.report.end.mss, udp_sent(&at_sender, i), &[counts])),
         })
         .collect();
     // The other end's numbers may be anything.
@@ -216,13 +232,20 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
         Direction::Send => (cpu(&sender) / directions, cpu(&receiver)),
         Direction::Receive => (cpu(&sender), cpu(&receiver) / directions),
     };
+    let counts: Vec<UdpCounts> = receiver.report.received.iter().filter_map(|r| r.udp).collect();
+    let sent = (0..streams.len()).map(|i| udp_sent(&at_sender, i)).fold(0, u64::saturating_add);
+    let udp = (!counts.is_empty()).then(|| UdpOutcome::of(sender.report.end.mss, sent, &counts));
     let evidence = |goodput: f64| Evidence {
         goodput,
         capacity,
         pacing: paced_payload_bps(&request.transport, sender.report.end.mss, sender.report.end.mtu),
         has_cwnd: has_cwnd(&request.transport),
         cpu: cpu_sender.max(cpu_receiver) / f64::from(request.transport.streams),
-        ..evidence(&at_sender, streams.len(), &request.transport)
+        ..udp.map_or_else(
+            || evidence(&at_sender, streams.len(), &request.transport),
+            // What a path drops of a flow that does not yield is what did not fit.
+            |udp| Evidence { queued: if udp.loss > FULL_PATH_LOSS { 1.0 } else { 0.0 }, ..Evidence::default() },
+        )
     };
     let segment_bytes = u64::from(sender.report.end.mss);
     let (window_max, cwnd_max) = largest_windows(&at_sender, &request.transport, segment_bytes);
@@ -241,12 +264,16 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
         queue_deepest: None,
         random_losses: None,
         retransmits,
+        udp,
         window_max,
         cwnd_max,
         interrupted,
         after_omitted: known.omit.map(|omit| {
             let from_ns = first.saturating_add(omit.as_nanos() as u64);
-            let later = omitted::After { from_ns, end_ns: end, bytes, retransmits, rtt_ns };
+            let udp = &receiver.report.received.iter().map(|r| r.udp).collect::<Option<Vec<_>>>();
+            let datagram_bytes = sender.report.end.mss;
+            let udp = udp.as_ref().map(|counts| omitted::AllDatagrams { counts, sent, datagram_bytes });
+            let later = omitted::After { from_ns, end_ns: end, bytes, retransmits, rtt_ns, udp };
             omitted::after(&later, omit, [&sender.samples, &receiver.samples], &limits)
         }),
         probe: None,
@@ -279,7 +306,7 @@ mod tests {
     /// The largest numbers that a peer can send, in a record of TCP or of UDT.
     #[test]
     fn whatever_a_peer_reports_is_combined() {
-        for cc in ["cubic", "udt"] {
+        for cc in ["cubic", "udt", "udp"] {
             let request = Request {
                 transport: Transport {
                     cc: cc.into(),
@@ -301,7 +328,17 @@ mod tests {
                 "byteAvailSndBuf": u64::MAX, "byteAvailRcvBuf": u64::MAX }))
             .unwrap();
             let side = |end| {
-                let received = Received { bytes: u64::MAX, first_ns: 0, last_ns: u64::MAX };
+                let most = u64::MAX;
+                let counts = UdpCounts {
+                    datagrams: most,
+                    datagrams_received: most,
+                    datagrams_lost: most,
+                    datagrams_out_of_order: most,
+                    datagrams_duplicate: most,
+                    jitter_ns: most,
+                };
+                let udp = (cc == "udp").then_some(counts);
+                let received = Received { bytes: u64::MAX, first_ns: 0, last_ns: u64::MAX, udp };
                 let end_info = EndInfo { mss: u32::MAX, mtu: Some(1), ..EndInfo::default() };
                 let received = vec![received; 2];
                 let report = Report { end: end_info, received, early_bytes: 1, cpu_s: 1e300, seconds: 0.0 };
@@ -312,6 +349,7 @@ mod tests {
                     bytes: u64::MAX,
                     info: TcpInfo::from_bytes(&[0xff; 320]),
                     udt: (cc == "udt").then_some(udt),
+                    udp,
                 };
                 Observed { report, samples: vec![sample(0), sample(1), sample(1)] }
             };
@@ -324,7 +362,8 @@ mod tests {
             };
             let measured = combine(&request, &known, sender, receiver);
             assert_eq!(measured.outcome.bytes, u64::MAX, "{cc}");
-            assert!(measured.outcome.retransmits > u64::from(u32::MAX), "{cc}");
+            assert_eq!(measured.outcome.udp.map(|udp| udp.loss), (cc == "udp").then_some(0.5));
+            assert!(cc == "udp" || measured.outcome.retransmits > u64::from(u32::MAX), "{cc}");
         }
     }
 

@@ -69,7 +69,7 @@ pub enum NetError {
     /// The server has answered over TCP, and not over UDP.
     #[error(
         "no answer over UDP from {to} within {} s, though TCP passes; let UDP through to the server's --data-ports, or measure \
-             without --transport udt",
+             over TCP (--transport tcp)",
         within.as_secs_f64()
     )]
     NoUdp {
@@ -77,6 +77,17 @@ pub enum NetError {
         to: SocketAddr,
         /// Time for which an answer was waited for.
         within: Duration,
+    },
+    /// A datagram of the size that was asked for does not fit into a packet.
+    #[error(
+        "datagrams of {asked} bytes do not fit into a packet here: give --datagram-size {most} or less (larger ones would be sent in \
+             pieces, and lost with each piece)"
+    )]
+    Datagram {
+        /// Payload that was asked for, bytes.
+        asked: u32,
+        /// Largest payload of a datagram, bytes.
+        most: u32,
     },
     /// This host's end of a connection cannot be what the user chose.
     #[error("cannot bind to {end}: {source}; 'ip address' lists this host's addresses and interfaces (--bind)")]
@@ -258,6 +269,7 @@ impl Classified for NetError {
             | NetError::NoZone { .. }
             | NetError::Bind { .. }
             | NetError::OtherFamily { .. }
+            | NetError::Datagram { .. }
             | NetError::Memory { .. } => ExitClass::Usage,
             NetError::Listen { .. }
             | NetError::NoSuchCc { .. }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fullpipe_path::{Direction, Host};
+use fullpipe_path::{Direction, Host, Protocol};
 
 use crate::combine::{Circumstances, Measured, combine};
 use crate::error::{NetError, system};
@@ -127,14 +127,20 @@ impl<'a> Ready<'a> {
         };
         let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
         to.set_port(port);
-        let connector = stream::open::connector(to, &options.from, &request.transport, sends);
-        let streams = connect_streams(&*connector, to, token, request, options.connect)?;
+        let (streams, added_bytes) = match request.transport.protocol() {
+            Protocol::Udp => (call_streams(&control, to, token, request, options)?, 0),
+            _ => {
+                let connector = stream::open::connector(to, &options.from, &request.transport, sends);
+                let streams = connect_streams(&*connector, to, token, request, options.connect)?;
+                (streams, connector.overhead_bytes())
+            }
+        };
         match control.receive("connecting the streams")? {
             Message::Joined => {}
             other => return Err(control.unexpected(&other)),
         }
         let (offset_ns, rtt_ns) = compare_clocks(&mut control)?;
-        let overhead_bytes = if sends { wire::PREAMBLE as u64 + connector.overhead_bytes() } else { 0 };
+        let overhead_bytes = if sends { session::counted_preamble_bytes(&request.transport) + added_bytes } else { 0 };
         Ok(Ready { request, options, control, streams, overhead_bytes, offset_ns, rtt_ns, started_ns })
     }
 
@@ -223,6 +229,21 @@ fn greet(control: &mut Control) -> Result<Option<[u8; 32]>, NetError> {
         }
         other => Err(control.unexpected(&other)),
     }
+}
+
+/// Calls the streams of plain UDP, until the server says that it has taken them.
+fn call_streams(
+    control: &Control,
+    to: SocketAddr,
+    token: [u8; 16],
+    request: &Request,
+    options: &MeasureOptions,
+) -> Result<Vec<Box<dyn DataStream>>, NetError> {
+    let transport = &request.transport;
+    let preambles: Vec<_> = (0..transport.streams).map(|i| session::preamble(token, i)).collect();
+    let sends = request.direction == Direction::Send;
+    let answered = control.stream.as_fd();
+    stream::udp::connect(to, &options.from, transport, (&preambles, sends), answered, options.connect)
 }
 
 /// Connects all streams at once; one after the other would take n round trips.

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullpipe_path::record::lines::SampleFields;
+use fullpipe_path::record::udp::UdpCounts;
 pub use fullpipe_udt::Snapshot;
 use fullpipe_udt::{Counters, PerfMon};
 use serde::Serialize;
@@ -15,6 +16,8 @@ use crate::traffic::Traffic;
 
 /// Bit of a packed length that marks UDT's statistics.
 const UDT_BIT: u16 = 1 << 15;
+/// Bit of a packed length that marks the counts of plain UDP.
+const UDP_BIT: u16 = 1 << 14;
 
 /// The state of one stream at one time.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +34,8 @@ pub struct Sample {
     pub info: TcpInfo,
     /// UDT's view since the stream's last sample; `None` for another transport.
     pub udt: Option<PerfMon>,
+    /// The counts of plain UDP since the run's start; `None` for another transport.
+    pub udp: Option<UdpCounts>,
 }
 
 /// The fields of a sample that its transport gives, under the transport's own names.
@@ -40,19 +45,23 @@ pub struct TransportFields<'a> {
     tcp: &'a TcpInfo,
     #[serde(flatten)]
     udt: Option<&'a PerfMon>,
+    #[serde(flatten)]
+    udp: Option<&'a UdpCounts>,
 }
 
 impl Sample {
     /// Appends the packed form: time, bytes, stream, side, length of TCP_INFO, TCP_INFO; numbers in
-    /// little endian. A length with its highest bit set is that of UDT's statistics, as JSON, in the place of TCP_INFO.
+    /// little endian. A length with one of its two highest bits set is that of UDT's statistics, or of the counts of plain UDP,
+    /// as JSON, in the place of TCP_INFO.
     pub fn pack(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.t_ns.to_le_bytes());
         to.extend_from_slice(&self.bytes.to_le_bytes());
         to.extend_from_slice(&self.stream.to_le_bytes());
         to.push(u8::from(self.end == Side::Receiver));
         // A few hundred bytes of numbers, which cannot fail to be written.
-        let udt = self.udt.as_ref().and_then(|udt| serde_json::to_vec(udt).ok());
-        let (bytes, mark) = udt.as_ref().map_or((self.info.bytes(), 0), |udt| (&udt[..], UDT_BIT));
+        let udt = self.udt.as_ref().and_then(|udt| Some((serde_json::to_vec(udt).ok()?, UDT_BIT)));
+        let other = udt.or_else(|| self.udp.as_ref().and_then(|udp| Some((serde_json::to_vec(udp).ok()?, UDP_BIT))));
+        let (bytes, mark) = other.as_ref().map_or((self.info.bytes(), 0), |(json, mark)| (&json[..], *mark));
         to.extend_from_slice(&(bytes.len() as u16 | mark).to_le_bytes());
         to.extend_from_slice(bytes);
     }
@@ -67,7 +76,7 @@ impl Sample {
             end,
             stream: self.stream,
             bytes: self.bytes,
-            transport: TransportFields { tcp: &self.info, udt: self.udt.as_ref() },
+            transport: TransportFields { tcp: &self.info, udt: self.udt.as_ref(), udp: self.udp.as_ref() },
         }
     }
 
@@ -83,13 +92,16 @@ impl Sample {
         let stream = u16::from_le_bytes(take(from)?);
         let end = if take::<1>(from)? == [0] { Side::Sender } else { Side::Receiver };
         let len = u16::from_le_bytes(take(from)?);
-        let (info, rest) = from.split_at_checked(usize::from(len & !UDT_BIT))?;
+        let (content, rest) = from.split_at_checked(usize::from(len & !(UDT_BIT | UDP_BIT)))?;
         *from = rest;
-        let (info, udt) = match len & UDT_BIT {
-            0 => (info, None),
-            _ => (&[][..], Some(serde_json::from_slice(info).ok()?)),
-        };
-        Some(Sample { t_ns, end, stream, bytes, info: TcpInfo::from_bytes(info), udt })
+        let (mut info, mut udt, mut udp) = (&[][..], None, None);
+        match len & (UDT_BIT | UDP_BIT) {
+            0 => info = content,
+            UDT_BIT => udt = Some(serde_json::from_slice(content).ok()?),
+            UDP_BIT => udp = Some(serde_json::from_slice(content).ok()?),
+            _ => return None,
+        }
+        Some(Sample { t_ns, end, stream, bytes, info: TcpInfo::from_bytes(info), udt, udp })
     }
 }
 
@@ -149,7 +161,7 @@ impl Sampler {
             let t_ns = now_ns.saturating_sub(self.zero_ns);
             let udt = seen.udt.and_then(|udt| self.since_last(i, udt));
             let info = seen.tcp_info.unwrap_or_else(|| TcpInfo::from_bytes(&[]));
-            new.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt });
+            new.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt, udp: seen.udp });
         }
         self.total.store(total, Ordering::Relaxed);
         if let Ok(mut samples) = self.samples.lock() {
@@ -190,17 +202,24 @@ mod tests {
             bytes: 7,
             info: TcpInfo::from_bytes(&[1, 2, 3]),
             udt: None,
+            udp: None,
         };
         let perfmon = PerfMon { pkt_retrans: 9, mbps_send_rate: 1.5, ..PerfMon::default() };
         let udt = Sample { info: TcpInfo::from_bytes(&[]), udt: Some(perfmon), ..tcp.clone() };
         let mut packed = Vec::new();
         tcp.pack(&mut packed);
         udt.pack(&mut packed);
+        let counts = UdpCounts { datagrams: 9, jitter_ns: 7, ..UdpCounts::default() };
+        let udp = Sample { info: TcpInfo::from_bytes(&[]), udp: Some(counts), ..tcp.clone() };
+        udp.pack(&mut packed);
         let mut from = &packed[..];
         assert_eq!(Sample::unpack(&mut from), Some(tcp));
         assert_eq!(Sample::unpack(&mut from), Some(udt.clone()));
+        assert_eq!(Sample::unpack(&mut from), Some(udp.clone()));
         assert!(from.is_empty() && Sample::unpack(&mut &packed[..packed.len() - 1]).is_some());
         // A record's line has UDT's names, and none of TCP's.
+        let line = serde_json::to_value(udp.fields()).unwrap();
+        assert_eq!((&line["datagrams"], &line["jitter_ns"], line.get("rtt")), (&9.into(), &7.into(), None));
         let line = serde_json::to_value(udt.fields()).unwrap();
         assert_eq!((&line["pktRetrans"], &line["mbpsSendRate"], line.get("rtt")), (&9.into(), &1.5.into(), None));
     }

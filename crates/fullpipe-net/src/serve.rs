@@ -21,7 +21,8 @@ use crate::preface::{self, Preface};
 use crate::session::{self, ANSWER, Control, Role, Watcher};
 use crate::side::Side;
 use crate::socket;
-use crate::stream::{self, DataStream, Expected};
+use crate::stream::udp::UdpAcceptor;
+use crate::stream::{self, Acceptor, DataStream, Expected};
 use crate::sys;
 use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
 
@@ -343,7 +344,7 @@ pub fn measure(
     };
     let stall_ns = stall_ns.min(options.stall.as_nanos() as u64);
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
-    let overhead_bytes = if side == Side::Receiver { wire::PREAMBLE as u64 } else { 0 };
+    let overhead_bytes = if side == Side::Receiver { session::counted_preamble_bytes(&request.transport) } else { 0 };
     let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
     let seen = session::run(&role, streams, overhead_bytes, &mut control, &Watcher::default())?;
     control.send(&Message::Report(seen.report), "reporting")?;
@@ -425,7 +426,10 @@ fn join(
     let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
     let expected = Expected { ports: options.data_ports, peer, check: Box::new(check) };
     let sends = request.direction == Direction::Receive;
-    let mut acceptor = stream::open::acceptor(local, &request.transport, sends, expected)?;
+    let mut acceptor: Box<dyn Acceptor> = match request.transport.protocol() {
+        fullpipe_path::Protocol::Udp => Box::new(UdpAcceptor::new(local, &request.transport, sends, expected)?),
+        _ => stream::open::acceptor(local, &request.transport, sends, expected)?,
+    };
     let port = acceptor.address().map_err(system("reading the data port"))?.port();
     control.send(&Message::Ready { port, token }, "getting ready")?;
     let mut streams: Vec<Option<Box<dyn DataStream>>> = (0..n).map(|_| None).collect();

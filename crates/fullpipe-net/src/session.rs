@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fullpipe_path::{Direction, Workload, text};
+use fullpipe_path::{Direction, Protocol, Transport, Workload, text};
 
 use crate::error::{NetError, system};
 use crate::sample::{Sample, Sampler};
@@ -226,7 +226,8 @@ pub(crate) fn run(
             .map(|i| {
                 let (bytes, first, last) = traffic.received(i);
                 let on_clock = |ns: u64| ns.saturating_sub(role.zero_ns);
-                Received { bytes, first_ns: on_clock(first), last_ns: on_clock(last) }
+                let udp = traffic.handle(i).observe().ok().and_then(|seen| seen.udp);
+                Received { bytes, first_ns: on_clock(first), last_ns: on_clock(last), udp }
             })
             .collect(),
     };
@@ -330,6 +331,11 @@ pub(crate) fn read_preamble(preamble: &[u8; wire::PREAMBLE], token: [u8; 16]) ->
     (differs == 0).then(|| u16::from_le_bytes([preamble[16], preamble[17]]))
 }
 
+/// Bytes of the preamble that a stream's transport counts with the data.
+pub(crate) fn counted_preamble_bytes(transport: &Transport) -> u64 {
+    if transport.protocol() == Protocol::Udp { 0 } else { wire::PREAMBLE as u64 }
+}
+
 /// Makes the preamble of a stream, which [`read_preamble`] reads.
 pub(crate) fn preamble(token: [u8; 16], stream: u16) -> [u8; wire::PREAMBLE] {
     let mut bytes = [0; wire::PREAMBLE];
@@ -345,7 +351,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use fullpipe_path::{Buffer, Size, Time, Transport};
+    use fullpipe_path::{Buffer, Size, Time};
 
     use super::*;
     use crate::stream::{Observation, StreamHandle};

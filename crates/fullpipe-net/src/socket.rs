@@ -163,7 +163,7 @@ fn check_buffers(transport: &Transport, machine: u64, process: u64) -> Result<()
     let (buffer, count, memory) = match (transport.protocol(), transport.buffer) {
         (Protocol::Udt, _) => (Size(transport.udt_buffer_bytes()), 2 * u32::from(transport.streams), process),
         (Protocol::Tcp, Buffer::Bytes(buffer)) => (buffer, 1, machine),
-        (Protocol::Tcp, Buffer::Auto) => return Ok(()),
+        (Protocol::Tcp, Buffer::Auto) | (Protocol::Udp, _) => return Ok(()),
     };
     if buffer.0.saturating_mul(u64::from(count)) > memory {
         // No more digits than anybody reads.

@@ -31,8 +31,10 @@
 //!
 //! Samplers, SOBAS's actuators, records and both engines then work as far as the transport's handle allows.
 
+mod datagrams;
 pub mod open;
 pub mod tcp;
+pub mod udp;
 pub mod udt;
 
 use std::io;
@@ -42,6 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fullpipe_path::Dscp;
+use fullpipe_path::record::udp::UdpCounts;
 
 use crate::error::NetError;
 use crate::tcp_info::TcpInfo;
@@ -81,6 +84,11 @@ pub trait DataStream: io::Read + io::Write + Send {
         self.read(&mut vec![0; most.min(DISCARD_BYTES)])
     }
 
+    /// Whether data may be lost on the way. The stream's end is then the end of what was sent, whatever has arrived.
+    fn may_lose(&self) -> bool {
+        false
+    }
+
     /// Whether [`DataStream::send_file`] works for this stream now.
     fn sends_files(&self) -> bool {
         false
@@ -118,6 +126,10 @@ impl<S: DataStream + ?Sized> DataStream for Box<S> {
 
     fn discard(&mut self, most: usize, full: bool) -> io::Result<usize> {
         (**self).discard(most, full)
+    }
+
+    fn may_lose(&self) -> bool {
+        (**self).may_lose()
     }
 
     fn sends_files(&self) -> bool {
@@ -252,6 +264,8 @@ pub struct Observation {
     pub tcp_info: Option<TcpInfo>,
     /// The protocol's own view, for UDT.
     pub udt: Option<fullpipe_udt::Snapshot>,
+    /// What became of the datagrams so far, for plain UDP.
+    pub udp: Option<UdpCounts>,
 }
 
 /// Settings of a stream as the transport gives them back. A setting that the transport does not have is `None`.

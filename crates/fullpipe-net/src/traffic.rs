@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ struct SharedStream {
     last_ns: AtomicU64,
     /// Bytes that the receiving side has read, or that the sending side has handed to a transport that copies them.
     moved_bytes: AtomicU64,
+    /// Whether the sender has sent all, over a transport that may lose data.
+    ended: AtomicBool,
 }
 
 impl Traffic {
@@ -83,6 +85,7 @@ impl Traffic {
             first_ns: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
         };
         Ok(Traffic {
             streams: streams.iter().map(|stream| stream.handle()).zip(0..n).map(shared).collect(),
@@ -248,6 +251,10 @@ impl Traffic {
             // The first call returns with the first byte, to see when that arrives.
             let most = (share - received).min(DISCARD_BYTES) as usize;
             match stream.discard(most, received > 0) {
+                Ok(0) if stream.may_lose() => {
+                    shared.ended.store(true, Ordering::Release);
+                    break;
+                }
                 Ok(0) => return self.break_with(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     let now = sys::now_ns();
@@ -274,10 +281,11 @@ impl Traffic {
         self.streams.iter().map(|stream| stream.first_ns.load(Ordering::Acquire)).filter(|ns| *ns > 0).min()
     }
 
-    /// Whether every stream has received its share.
+    /// Whether every stream has received its share, or what was left of it on the way.
     pub(crate) fn complete(&self) -> bool {
         let has_all = |stream: &SharedStream| {
-            stream.share_bytes.is_some_and(|share| stream.moved_bytes.load(Ordering::Acquire) >= share)
+            stream.ended.load(Ordering::Acquire)
+                || stream.share_bytes.is_some_and(|share| stream.moved_bytes.load(Ordering::Acquire) >= share)
         };
         self.streams.iter().all(has_all)
     }

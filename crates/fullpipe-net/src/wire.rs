@@ -7,13 +7,14 @@
 use std::io::{self, Read, Write};
 
 use fullpipe_path::record::EndInfo;
+use fullpipe_path::record::udp::UdpCounts;
 use fullpipe_path::{Direction, Time, Transport, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::sample::Sample;
 
 /// Version of this protocol. Both ends must have the same.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 /// First word of a greeting.
 pub const MAGIC: &str = "fullpipe";
 /// Longest content of a frame, bytes. A request has a few hundred bytes, a batch of samples 256 KB.
@@ -150,6 +151,9 @@ pub struct Received {
     pub first_ns: u64,
     /// Arrival of the last byte on the run's clock, ns.
     pub last_ns: u64,
+    /// What became of the datagrams, over plain UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpCounts>,
 }
 
 /// A frame, parsed.

@@ -328,11 +328,12 @@ impl LabPath {
     }
 
     /// Returns the largest rate of payload that a protocol can carry, bit/s. Packets are full and have 20 bytes of IPv4 header.
-    /// TCP adds 20 bytes of header and 12 of timestamps (RFC 7323); UDT adds 8 bytes of UDP header and 16 of its own.
+    /// TCP adds 20 bytes of header and 12 of timestamps (RFC 7323); UDP adds 8 bytes of header, and UDT 16 more.
     pub fn capacity(&self, protocol: Protocol) -> f64 {
         let header_bytes = match protocol {
             Protocol::Tcp => 52,
             Protocol::Udt => 44,
+            Protocol::Udp => 28,
         };
         let mtu = u64::from(self.mtu);
         self.rate.0 as f64 * (mtu - header_bytes) as f64 / self.line_bytes(mtu) as f64

@@ -6,6 +6,7 @@
 
 pub mod lines;
 pub mod storage;
+pub mod udp;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +15,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use self::udp::UdpOutcome;
 use crate::dscp::Dscp;
 use crate::exit::{Classified, ExitClass};
 use crate::run::Run;
@@ -187,6 +189,9 @@ pub struct StreamOutcome {
     pub last_s: f64,
     /// Segments that were sent again.
     pub retransmits: u64,
+    /// What happened to the datagrams, over plain UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpOutcome>,
 }
 
 /// Round-trip times while data were in flight, as the transport smooths them (RFC 6298), over all samples and streams, s.
@@ -305,6 +310,9 @@ pub struct AfterOmitted {
     pub seconds: f64,
     /// Segments that the sender sent again.
     pub retransmits: u64,
+    /// What happened to the datagrams, over plain UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpOutcome>,
 }
 
 /// Last line of a record.
@@ -336,6 +344,9 @@ pub struct Outcome {
     pub random_losses: Option<u64>,
     /// Segments that the sender sent again.
     pub retransmits: u64,
+    /// What happened to the datagrams, over plain UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpOutcome>,
     /// Largest receive window of any stream that the sender saw, bytes, if the kernel tells.
     pub window_max: Option<u64>,
     /// Largest congestion window of any stream, bytes.

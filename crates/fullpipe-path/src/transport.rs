@@ -42,8 +42,14 @@ pub const LINUX_CONGESTION_CONTROLS: [&str; 17] = [
     "yeah",
 ];
 
+/// Sizes of the payload of a datagram over plain UDP, bytes: room for fullpipe's own header, and the most that UDP over IPv4 carries.
+pub const DATAGRAM_RANGE: RangeInclusive<u16> = 16..=65_507;
+
 /// Name of UDT in the place of a congestion control. UDT brings its own, so a transport needs no further word for it.
 pub const UDT: &str = "udt";
+
+/// Name of plain UDP in the place of a congestion control, which it lacks.
+pub const UDP: &str = "udp";
 
 /// Buffers of all streams over UDT together, without a given size, bytes: 10 Gb/s over 50 ms.
 const UDT_AUTO_BUFFER_BYTES: u64 = 64 << 20;
@@ -58,12 +64,18 @@ pub enum Protocol {
     Tcp,
     /// UDT over UDP: its own congestion control or, with a pacing rate, that rate.
     Udt,
+    /// Plain UDP at a given rate. It loses what the path loses, so it serves measurements only.
+    Udp,
 }
 
 impl Protocol {
     /// The protocol of a transport, by the name in the place of its congestion control.
     pub fn of(cc: &str) -> Protocol {
-        if cc == UDT { Protocol::Udt } else { Protocol::Tcp }
+        match cc {
+            UDT => Protocol::Udt,
+            UDP => Protocol::Udp,
+            _ => Protocol::Tcp,
+        }
     }
 }
 
@@ -73,7 +85,8 @@ impl FromStr for Protocol {
         match text {
             "tcp" => Ok(Protocol::Tcp),
             UDT => Ok(Protocol::Udt),
-            _ => Err(format!("'{text}' is no transport; choose tcp or udt")),
+            UDP => Ok(Protocol::Udp),
+            _ => Err(format!("'{text}' is no transport; choose tcp, udt or udp")),
         }
     }
 }
@@ -83,6 +96,7 @@ impl fmt::Display for Protocol {
         f.write_str(match self {
             Protocol::Tcp => "tcp",
             Protocol::Udt => UDT,
+            Protocol::Udp => UDP,
         })
     }
 }
@@ -113,6 +127,20 @@ pub enum TransportError {
     /// UDT has no segments of TCP.
     #[error("the size of segments (mss) is for TCP; packets of UDT are as large as the route's MTU")]
     MssOfUdt,
+    /// Plain UDP needs a rate.
+    #[error("UDP has no congestion control, so it needs a rate: give --pacing RATE, such as --pacing 100mbit")]
+    UdpRate,
+    /// Plain UDP cannot carry a copy.
+    #[error("plain UDP loses data, so a copy cannot use it; copies go over TCP or UDT")]
+    Lossy,
+    /// A datagram of this size cannot be sent.
+    #[error("datagrams of {0} bytes: give from {least} to {most}", least = DATAGRAM_RANGE.start(), most = DATAGRAM_RANGE.end())]
+    Datagram(u16),
+    /// Plain UDP has no window.
+    #[error(
+        "--buffer is for TCP and UDT: datagrams have no window, and UDP's socket buffers are as large as the kernel lets them be"
+    )]
+    BufferOfUdp,
     /// A quantity does not parse.
     #[error(transparent)]
     Unit(#[from] UnitError),
@@ -192,7 +220,8 @@ pub struct Transport {
     /// Class of service of every packet, from both hosts; `None` for the kernel's default.
     #[serde(default)]
     pub dscp: Option<Dscp>,
-    /// Largest segment of either host over TCP (`TCP_MAXSEG`), bytes with TCP's options; `None` for what the path's MTU allows.
+    /// Largest segment of either host over TCP (`TCP_MAXSEG`), bytes with TCP's options; over plain UDP, the payload of each
+    /// datagram, bytes. `None` for what the path's MTU allows.
     #[serde(default)]
     pub mss: Option<u16>,
 }
@@ -236,10 +265,33 @@ impl Transport {
         if self.cc.is_empty() || self.cc.len() > 15 || !self.cc.chars().all(plain) {
             return Err(TransportError::Name(self.cc.clone()));
         }
+        if self.protocol() == Protocol::Udp {
+            return self.validate_udp();
+        }
         match (self.pacing, self.mss) {
             (Some(rate), _) if rate < MIN_PACING => Err(TransportError::Pacing(rate)),
             (_, Some(_)) if self.protocol() == Protocol::Udt => Err(TransportError::MssOfUdt),
             (_, Some(mss)) if !MSS_RANGE.contains(&mss) => Err(TransportError::Mss(mss)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the values of a transport that is to carry a copy.
+    ///
+    /// # Errors
+    /// As for [`Transport::validate`]; or it loses data.
+    pub fn validate_for_copy(&self) -> Result<(), TransportError> {
+        self.validate()?;
+        if self.protocol() == Protocol::Udp { Err(TransportError::Lossy) } else { Ok(()) }
+    }
+
+    /// Checks the values that plain UDP takes.
+    fn validate_udp(&self) -> Result<(), TransportError> {
+        match (self.pacing, self.mss) {
+            (None, _) => Err(TransportError::UdpRate),
+            (Some(rate), _) if rate < MIN_PACING => Err(TransportError::Pacing(rate)),
+            (_, Some(bytes)) if !DATAGRAM_RANGE.contains(&bytes) => Err(TransportError::Datagram(bytes)),
+            _ if self.buffer != Buffer::Auto => Err(TransportError::BufferOfUdp),
             _ => Ok(()),
         }
     }
@@ -268,17 +320,25 @@ impl Transport {
     pub fn flag(&self) -> String {
         match self.protocol() {
             Protocol::Tcp => format!("--cc {}", self.cc),
-            protocol @ Protocol::Udt => format!("--transport {protocol}"),
+            protocol @ (Protocol::Udt | Protocol::Udp) => format!("--transport {protocol}"),
         }
     }
 }
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} × {}, buffer {}", self.cc, self.streams, self.buffer)?;
+        let is_udp = self.protocol() == Protocol::Udp;
+        write!(f, "{} × {}", self.cc, self.streams)?;
+        if !is_udp {
+            write!(f, ", buffer {}", self.buffer)?;
+        }
         self.pacing.map_or(Ok(()), |rate| write!(f, ", paced at {rate}"))?;
         self.dscp.map_or(Ok(()), |dscp| write!(f, ", DSCP {dscp}"))?;
-        self.mss.map_or(Ok(()), |mss| write!(f, ", MSS {mss}"))
+        match self.mss {
+            Some(bytes) if is_udp => write!(f, ", datagrams of {bytes} bytes"),
+            Some(mss) => write!(f, ", MSS {mss}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -395,6 +455,16 @@ mod tests {
             assert_eq!(t.validate().is_ok(), valid, "{mss}");
         }
         assert_eq!(Transport { mss: Some(1_000), ..t.clone() }.validate(), Err(TransportError::MssOfUdt));
+        let udp = Transport { cc: UDP.into(), pacing: Some(Rate(1_000_000)), ..t.clone() };
+        assert!(udp.validate_for_lab().is_ok() && udp.protocol() == Protocol::Udp);
+        assert_eq!(udp.validate_for_copy(), Err(TransportError::Lossy));
+        assert_eq!(Transport { pacing: None, ..udp.clone() }.validate(), Err(TransportError::UdpRate));
+        for (bytes, valid) in [(15, false), (16, true), (65_507, true), (65_508, false)] {
+            assert_eq!(Transport { mss: Some(bytes), ..udp.clone() }.validate().is_ok(), valid, "{bytes}");
+        }
+        let sized = Transport { mss: Some(1_200), ..udp.clone() };
+        assert_eq!(sized.to_string(), "udp × 1, paced at 1mbit, datagrams of 1200 bytes");
+        assert_eq!(Transport { buffer: "1MB".parse().unwrap(), ..udp }.validate(), Err(TransportError::BufferOfUdp));
         t.cc = "../x".into();
         assert!(t.validate().is_err());
         assert!("2GB".parse::<Buffer>().is_err());

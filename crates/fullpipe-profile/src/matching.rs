@@ -112,9 +112,10 @@ const PLAIN: [fn(&Conditions) -> bool; 13] = [
     |path| path.kernel.is_none(),
 ];
 
-/// Whether an entry is over the protocol that a query asks for; any is if it asks for none.
+/// Whether an entry is over the protocol that a query asks for; any is if it asks for none. Plain UDP, which loses data, is no choice.
 pub fn is_over(entry: &Listed, query: &Query) -> bool {
-    query.protocol.is_none_or(|protocol| entry.protocol() == Some(protocol))
+    let protocol = entry.protocol();
+    protocol != Some(Protocol::Udp) && query.protocol.is_none_or(|asked| protocol == Some(asked))
 }
 
 /// Finds the kind of path and the workload for a query.
@@ -123,8 +124,9 @@ pub fn is_over(entry: &Listed, query: &Query) -> bool {
 /// What was asked for is too far from everything there is.
 pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileError> {
     let listed: Vec<&Listed> = profile.listed.iter().filter(|entry| is_over(entry, query)).collect();
-    if let (Some(protocol), true) = (query.protocol, listed.is_empty()) {
-        let other = if protocol == Protocol::Udt { Protocol::Tcp } else { Protocol::Udt };
+    if let (true, Some(first)) = (listed.is_empty(), profile.listed.first()) {
+        let protocol = query.protocol.unwrap_or_default();
+        let other = first.protocol().unwrap_or_default();
         let (asked, has) = (format!("transport={protocol}"), format!("transport={other}"));
         return Err(ProfileError::NothingFits { asked, has });
     }

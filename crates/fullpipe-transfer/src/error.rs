@@ -252,13 +252,14 @@ impl TransferError {
         }
     }
 
-    /// Whether the destination is locked, or refuses to be written for another reason of its own. After a lost connection, the
-    /// process at its far end may still hold the lock, as while a disk stalls.
+    /// Whether another transfer holds the destination. After a lost connection, the process at its far end may still hold it, as
+    /// while a disk stalls.
     pub fn is_locked(&self) -> bool {
-        matches!(self, TransferError::Busy(_) | TransferError::Refused { class: ExitClass::Record, .. })
+        matches!(self, TransferError::Busy(_) | TransferError::Refused { retry: true, class: ExitClass::Record, .. })
     }
 
-    /// Whether another attempt may succeed without a change by the user.
+    /// Whether another attempt may succeed without a change by the user. A lock is not waited for, unless this copy may hold it
+    /// itself ([`TransferError::is_locked`]).
     pub fn may_retry(&self) -> bool {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
@@ -269,7 +270,8 @@ impl TransferError {
             | TransferError::NoDirectPath { .. }
             | TransferError::NoUdp { .. } => true,
             TransferError::Busied(_) | TransferError::PortsTaken(..) => true,
-            TransferError::Remote { retry, .. } | TransferError::Refused { retry, .. } => *retry,
+            TransferError::Remote { retry, .. } => *retry,
+            TransferError::Refused { retry, .. } => *retry && !self.is_locked(),
             TransferError::Net(error) => {
                 matches!(error, NetError::Lost { .. } | NetError::Connect { .. } | NetError::Resolve { .. })
             }
@@ -384,5 +386,21 @@ pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(io::Error) -> Transf
     move |source| match Lack::of(&source) {
         Some(lack) => TransferError::Full { lack, what },
         None => TransferError::Local { what, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_told_from_other_refusals_to_write() {
+        let refused = |retry, class| TransferError::Refused { peer: "far".into(), why: "no".into(), retry, class };
+        let held = refused(true, ExitClass::Record);
+        assert!(held.is_locked() && !held.may_retry());
+        let full = refused(false, ExitClass::Record);
+        assert!(!full.is_locked() && !full.may_retry());
+        let busy = refused(true, ExitClass::Peer);
+        assert!(!busy.is_locked() && busy.may_retry());
     }
 }

@@ -20,6 +20,7 @@ use crate::receive::Destination;
 use crate::receive::delete::{DryRun, Rules};
 use crate::source::exclude::Exclude;
 use crate::source::glob::{self, Part};
+use crate::source::name_list::NameList;
 use crate::source::tree::SourceTree;
 
 /// Most patterns in one command, since each may read many folders.
@@ -133,6 +134,29 @@ pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool, acls:
         hasher.update(b"acls");
     }
     number(&hasher.finalize())
+}
+
+/// The number of a transfer that is limited to a list of names: another list is another transfer. `transfer` is the number that it
+/// has without a list.
+pub fn limited(transfer: u64, list: &NameList) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&transfer.to_le_bytes());
+    for part in list.parts() {
+        hasher.update(part);
+    }
+    number(&hasher.finalize())
+}
+
+/// Whether a path is a folder's, or of something below it, as far as their names show.
+pub fn is_within(path: &[u8], folder: &[u8]) -> bool {
+    let parts = |path: &[u8]| -> Vec<Vec<u8>> { path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect() };
+    let (path, folder) = (plain(path), plain(folder));
+    let is_up = |path: &[u8]| parts(path).iter().any(|part| part == b"..");
+    let is_absolute = |path: &[u8]| path.starts_with(b"/");
+    !is_up(&path)
+        && !is_up(&folder)
+        && is_absolute(&path) == is_absolute(&folder)
+        && (folder.is_empty() || folder == b"/" || parts(&path).starts_with(&parts(&folder)))
 }
 
 /// A path without redundant slashes and `.` components.
@@ -545,5 +569,26 @@ mod tests {
         assert!(from("/t") == from("/t/") && from("/t") == from("//./t") && from("/t/.") == from("/t/./"));
         assert!(from("/t") != from("/t/.") && from("/t") != from("t") && from("/") != from("."));
         assert!(number("/") != number("") && number("~/in") != number("./~/in"));
+    }
+
+    #[test]
+    fn what_is_within_a_folder() {
+        for (path, folder) in
+            [("t/zz", "t"), ("t", "t/."), ("./t//zz/", "t/"), ("/a/b", "/a"), ("/a", "/"), ("b/c", "")]
+        {
+            assert!(is_within(path.as_bytes(), folder.as_bytes()), "{path} {folder}");
+        }
+        for (path, folder) in [("tt", "t"), ("t", "t/zz"), ("t/../u", "t"), ("/t/zz", "t"), ("/a", ""), ("t", "u")] {
+            assert!(!is_within(path.as_bytes(), folder.as_bytes()), "{path} {folder}");
+        }
+    }
+
+    #[test]
+    fn each_list_of_names_makes_a_transfer_of_its_own() {
+        let number = |transfer, names: &[&[u8]]| limited(transfer, &NameList::new(names.iter().copied()).unwrap());
+        assert_eq!(number(7, &[b"a", b"b"]), number(7, &[b"./b", b"a"]));
+        for other in [number(7, &[b"a"]), number(7, &[b"ab"]), number(7, &[]), number(8, &[b"a", b"b"]), 7] {
+            assert!(other != number(7, &[b"a", b"b"]));
+        }
     }
 }

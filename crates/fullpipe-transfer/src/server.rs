@@ -175,8 +175,9 @@ fn serve_session(
         },
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
-            let is_full = matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..));
-            let (retry, class) = (is_full, error.class() as u8);
+            let is_taken =
+                matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..) | TransferError::Busy(_));
+            let (retry, class) = (is_taken, error.class() as u8);
             let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
@@ -409,7 +410,6 @@ fn dialled(
     Ok(Negotiated { role, terms, options: setup.options, streams, sending: transport.streams, sizing })
 }
 
-/// Answers a client that only asks questions, until it closes the connection.
 /// Bytes of names after which they are told to a client that asks for them.
 const MAX_NAMES_BYTES: usize = 64 << 10;
 
@@ -538,7 +538,7 @@ fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
 
 /// Refuses streams that this server does not allow, or for which this host has no memory.
 fn check_streams(connect: &Connect, options: &ServerOptions) -> Result<(), TransferError> {
-    connect.transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+    connect.transport.validate_for_copy().map_err(|e| TransferError::Usage(e.to_string()))?;
     if connect.transport.protocol() == Protocol::Udt {
         if connect.relays || connect.sizing.is_some() {
             return Err(TransferError::Usage("UDT through relays, or sized by SOBAS; both are for TCP".into()));

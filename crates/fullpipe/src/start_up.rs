@@ -59,8 +59,8 @@ impl StartUp<'_> {
         let window = match (self.transport.protocol(), self.transport.pacing) {
             (Protocol::Tcp, _) => INITIAL_WINDOW_SEGMENTS,
             (Protocol::Udt, None) => UDT_INITIAL_WINDOW_PACKETS,
-            // UDT sends at a given rate from the first packet on.
-            (Protocol::Udt, Some(_)) => f64::INFINITY,
+            // UDP and UDT send at a given rate from the first packet on.
+            (Protocol::Udt, Some(_)) | (Protocol::Udp, _) => f64::INFINITY,
         };
         let first = f64::from(self.transport.streams) * window * segment * hybla;
         // The window doubles each round trip, with Hybla faster.

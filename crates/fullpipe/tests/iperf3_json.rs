@@ -174,6 +174,42 @@ fn what_parses_iperf3_parses_measure() {
     }
 }
 
+/// Over UDP, too. What both have of datagrams is of the same kind, and of about the same size.
+#[test]
+fn what_parses_iperf3_parses_datagrams() {
+    let server = Server::start("");
+    for (theirs, ours) in [
+        ("-u -b 20M -l 1000 -t 2 -P 2", "--pacing 40mbit --datagram-size 1000 --duration 2s -n 2"),
+        ("-u -b 20M -l 1000 -t 2 -R", "--pacing 20mbit --datagram-size 1000 --duration 2s --reverse"),
+        ("-u -b 20M -l 1000 -t 2 -O 1", "--pacing 20mbit --datagram-size 1000 --duration 2s --omit 1s"),
+    ] {
+        let Some(theirs) = iperf3(theirs) else { return eprintln!("skipped: it needs iperf3") };
+        let ours = measured(&server, &format!("--transport udp {ours}"));
+        let [mut known, mut given] = [BTreeSet::new(), BTreeSet::new()];
+        fields(&theirs, "", &mut known);
+        fields(&ours, "", &mut given);
+        let not_known: BTreeSet<String> =
+            NOT_KNOWN.into_iter().filter(|name| !name.ends_with("blksize")).map(str::to_owned).collect();
+        assert_eq!(given.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new(), "iperf3 has no such fields");
+        assert_eq!(known.difference(&given).cloned().collect::<BTreeSet<_>>(), not_known);
+        for all in [&theirs, &ours] {
+            assert_eq!(
+                (&all["start"]["test_start"]["protocol"], &all["start"]["test_start"]["blksize"]),
+                (&"UDP".into(), &1_000.into())
+            );
+            let number = |name: &str| all["end"]["sum"][name].as_f64().unwrap();
+            let percent = 100.0 * number("lost_packets") / number("packets");
+            assert!((number("lost_percent") - percent).abs() < 1e-6 && number("packets") > 100.0, "{all}");
+            assert!((0.0..100.0).contains(&number("jitter_ms")), "{all}");
+            for interval in all["intervals"].as_array().unwrap() {
+                let streams: f64 =
+                    interval["streams"].as_array().unwrap().iter().map(|s| s["packets"].as_f64().unwrap()).sum();
+                assert!((interval["sum"]["packets"].as_f64().unwrap() - streams).abs() < 1.0, "{interval}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_run_without_a_rate_gives_none() {
     let server = Server::start("");

@@ -52,8 +52,6 @@ fn both_directions_have_a_record_each() {
         let (code, text) = error(&fullpipe(&format!("measure {} {flags}", server.address)));
         assert!(code == 2 && text.contains(why), "{code} {text}");
     }
-    let (code, text) = error(&fullpipe("measure lab:rtt=1ms,rate=1gbit --bidir"));
-    assert!(code == 2 && text.contains("--bidir is for a host"), "{code} {text}");
 }
 
 #[test]

@@ -55,6 +55,34 @@ fn one_description_one_record() {
 }
 
 #[test]
+fn both_directions_at_once_have_a_path_each() {
+    let words = "measure lab:rtt=10ms,rate=200mbit --bidir --size 20MB --buffer 8MB --json";
+    let run = || without_real(json_lines(&fullpipe(words)));
+    let lines = run();
+    let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+    let (headers, results) = (of("run"), of("result"));
+    assert_eq!(headers.iter().map(|header| &header["direction"]).collect::<Vec<_>>(), ["send", "receive"]);
+    assert!(headers.iter().all(|header| header["bidir"] == true && header["path"]["rate"] == "200mbit"));
+    for result in &results {
+        assert_eq!(result["bytes"], 20_000_000);
+        // The acknowledgements of the other direction take a little of the rate.
+        assert!((100e6..200e6).contains(&result["goodput_bps"].as_f64().unwrap()), "{result}");
+    }
+    assert_eq!((results.len(), &lines), (2, &run()));
+}
+
+#[test]
+fn probes_show_the_queue_that_a_run_makes() {
+    let words = "measure lab:rtt=10ms,rate=100mbit,queue=1MB --probe=20ms --duration 3s --buffer 8MB --json";
+    let record = json_lines(&fullpipe(words));
+    let probe = &record.last().unwrap()["probe"];
+    let (idle, loaded) = (probe["idle"]["p50_s"].as_f64().unwrap(), probe["loaded"]["p95_s"].as_f64().unwrap());
+    // The queue holds 80 ms.
+    assert!((0.010..0.012).contains(&idle) && (0.05..0.11).contains(&loaded), "{probe}");
+    assert!(probe["grade"] == "C" && probe.get("ended").is_none(), "{probe}");
+}
+
+#[test]
 fn the_record_tells_what_the_path_did() {
     let record = json_lines(&fullpipe(
         "measure lab:rtt=45.6ms,rate=10gbit,queue=4MB --size 300MB --buffer 256MB --cc reno --json",

@@ -16,6 +16,7 @@ from fullpipe.calls.copies import (
     copy,
 )
 from fullpipe.calls.measurements import (
+    Datagrams,
     Measurement,
     MeasureOptions,
     StorageMeasurement,
@@ -34,6 +35,7 @@ __all__ = [
     "Estimate",
     "ForSize",
     "MeasureOptions",
+    "Datagrams",
     "Measurement",
     "Needed",
     "NotCopied",

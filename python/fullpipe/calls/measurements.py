@@ -24,6 +24,26 @@ from fullpipe.errors import UsageError
 from fullpipe.record import Record, goodput_bps, parse_record
 
 
+@dataclass(frozen=True)
+class Datagrams:
+    """What became of the datagrams of a run over plain UDP."""
+
+    datagram_bytes: int
+    """The payload of each."""
+    sent: int
+    received: int
+    """Those that arrived, each counted once."""
+    lost: int
+    """Those that did not arrive though a later one did."""
+    loss: float
+    """`lost` as a fraction of `received` and `lost`."""
+    out_of_order: int
+    """Those that arrived after a later one."""
+    duplicates: int
+    jitter_s: float
+    """The jitter at the end (RFC 3550), mean of the streams."""
+
+
 class _Measured(Record):
     """What both kinds of records have."""
 
@@ -85,6 +105,12 @@ class Measurement(_Measured):
         """Segments, or packets of UDT, that were sent again."""
         return int(self.result["retransmits"])
 
+    @property
+    def udp(self) -> Datagrams | None:
+        """What became of the datagrams; None for a run that is not over plain UDP."""
+        udp = self.result.get("udp")
+        return None if udp is None else typed(Datagrams, udp)
+
 
 class MeasureOptions(TypedDict, total=False):
     """Flags of `fullpipe measure` as keyword arguments; `flags` takes others, not --repeat or --bidir."""
@@ -96,6 +122,7 @@ class MeasureOptions(TypedDict, total=False):
     pacing: Rate
     dscp: Text
     mss: Integer
+    datagram_size: Integer
     bind: Text
     size: Size
     duration: Time

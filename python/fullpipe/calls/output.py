@@ -17,7 +17,7 @@ class Transport:
     """How data are sent."""
 
     cc: str
-    """The congestion control; `udt` for UDT, which brings its own."""
+    """The congestion control; `udt` for UDT, which brings its own; `udp` for plain UDP."""
     streams: int
     buffer: str
     """The socket buffer of each stream, such as `256MB`; `auto` for the kernel's autotuning."""

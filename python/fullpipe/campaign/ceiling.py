@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 
 from fullpipe.buffers import AUTO_MEMORY_BYTES, MEMORY_SHARE, granted_window
-from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec, header_bytes
+from fullpipe.run import MIN_DYNAMICS_POINTS, UDP, UDT, LabPath, RunSpec, header_bytes
 from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW
 
-FASTER_START = frozenset({"hybla", UDT})
-"""Congestion controls that on long paths grow faster than slow start; UDT has none with a given rate."""
+FASTER_START = frozenset({"hybla", UDT, UDP})
+"""What grows faster than slow start on long paths. UDP, and UDT with a given rate, have no such start."""
 
 AUTOTUNED_BYTES = {"wmem": AUTO_MEMORY_BYTES, "rmem": 6_291_456}
 """The most of an autotuned buffer to send and to receive, as kernels come."""
@@ -125,10 +125,11 @@ def kernel_limit(run: RunSpec) -> KernelLimit | None:
     """The limit of the kernels on a run's buffers that bounds it below its path's rate; None without one.
 
     A buffer that the run asks for and gets is no such limit. Real paths, whose hosts and RTT are unknown
-    before the run, have none, and neither has UDT, whose windows the kernel does not size.
+    before the run, have none, and neither have UDT, whose windows the kernel does not size, and UDP, which
+    has no windows.
     """
     path = run.path
-    if not isinstance(path, LabPath) or path.rtt == 0 or run.cc == UDT:
+    if not isinstance(path, LabPath) or path.rtt == 0 or run.cc in (UDT, UDP):
         return None
     granted, sysctl = _granted(run, path)
     if run.buffer is not None and granted >= run.buffer:

@@ -137,6 +137,7 @@ impl StreamHandle for TcpHandle {
             delivery_bytes_per_s: info.get("delivery_rate"),
             tcp_info: Some(info),
             udt: None,
+            udp: None,
         })
     }
 

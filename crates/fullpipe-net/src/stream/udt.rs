@@ -4,12 +4,12 @@ mod acceptor;
 mod config;
 mod connector;
 mod data_stream;
-mod datagrams;
 mod driver;
 
 pub use acceptor::UdtAcceptor;
 pub use connector::UdtConnector;
-pub use datagrams::UDP_BUFFER;
+
+pub use super::datagrams::UDP_BUFFER;
 
 #[cfg(test)]
 mod tests {

@@ -205,6 +205,7 @@ mod tests {
             queue_deepest: None,
             random_losses: None,
             retransmits: 0,
+            udp: None,
             window_max: None,
             cwnd_max: 0,
             interrupted: false,

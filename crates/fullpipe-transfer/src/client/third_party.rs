@@ -195,10 +195,10 @@ fn meet(
 /// Explains an error of one of the two control connections.
 fn explained(hosts: &[Host; 2], error: TransferError) -> TransferError {
     let TransferError::Lost { peer, .. } = &error else { return error };
-    match hosts.iter().find(|host| host.session.peer == *peer) {
-        Some(host) => dial::explain(&host.line, error),
-        None => error,
-    }
+    let peer = peer.clone();
+    // Both are asked if both are the same host: one that has nothing to say leaves the error as it is.
+    let lines = hosts.iter().filter(|host| host.session.peer == peer).map(|host| &host.line);
+    lines.fold(error, |error, line| dial::explain(line, error))
 }
 
 /// What the two hosts are asked for, once the path is known.
@@ -390,13 +390,16 @@ fn pass_on(host: usize, input: &mut (dyn Read + Send), sessions: &[Arc<Session>;
     if lock(heard).summary.is_some() { Ended::Messages(Ok(())) } else { ended }
 }
 
-/// Passes the data of a stream on.
-fn pass_data(mut from: Stream, mut to: Stream) -> std::io::Result<()> {
+/// Passes the data of a stream on. An error comes with the host that it is of.
+fn pass_data(mut from: Stream, mut to: Stream) -> Result<(), (usize, std::io::Error)> {
     let mut buffer = vec![0; RELAY_BUFFER];
     loop {
-        match from.read(&mut buffer)? {
-            0 => return to.finish(),
-            n => to.write_all(&buffer[..n]).and_then(|()| to.flush())?,
+        match from.read(&mut buffer).map_err(|error| (SOURCE, error))? {
+            0 => return to.finish().map_err(|error| (DESTINATION, error)),
+            n => {
+                let passed = to.write_all(&buffer[..n]).and_then(|()| to.flush());
+                passed.map_err(|error| (DESTINATION, error))?;
+            }
         }
     }
 }
@@ -432,10 +435,12 @@ fn relay(
                 started.map_err(system("starting a thread"))?;
             }
             for (from, to) in streams {
-                let (tell, destination) = (tell.clone(), &sessions[DESTINATION]);
+                let (tell, sessions) = (tell.clone(), &sessions);
                 let started = thread().spawn_scoped(scope, move || {
-                    if let Err(error) = pass_data(from, to) {
-                        let _ = tell.send(Ended::Broken(destination.lost("passing data on to it", error)));
+                    if let Err((host, error)) = pass_data(from, to) {
+                        let doing =
+                            if host == SOURCE { "taking its data to pass them on" } else { "passing data on to it" };
+                        let _ = tell.send(Ended::Broken(sessions[host].lost(doing, error)));
                     }
                 });
                 started.map_err(system("starting a thread"))?;
@@ -505,4 +510,34 @@ fn watch(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    use fullpipe_net::stream::tcp::TcpDataStream;
+
+    use super::*;
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (ours, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn an_error_of_passing_data_on_is_of_its_host() {
+        let stream = |socket: &TcpStream| {
+            Protection::None.wrap(TcpDataStream::boxed(socket.try_clone().unwrap())).unwrap_or_else(|e| panic!("{e}"))
+        };
+        let ((from, mut source), (to, _destination)) = (connected(), connected());
+        // Nothing is there to be read, which is an error now.
+        from.set_nonblocking(true).unwrap();
+        assert_eq!(pass_data(stream(&from), stream(&to)).unwrap_err().0, SOURCE);
+        from.set_nonblocking(false).unwrap();
+        source.write_all(b"data").unwrap();
+        to.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(pass_data(stream(&from), stream(&to)).unwrap_err().0, DESTINATION);
+    }
 }

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -149,12 +149,16 @@ impl Ssh {
     }
 
     /// Starts the far end. Returns before ssh has connected. The last of the results is the far end's output.
-    pub(super) fn start(&self, stop: &Stop) -> Result<(SshProcess, ChildStdin, UnixStream), TransferError> {
+    pub(super) fn start(&self, stop: &Stop) -> Result<(SshProcess, SshInput, UnixStream), TransferError> {
         let mut command = self.command(&[], self.sends());
-        // Unlike a pipe, a socket can be shut down by its reader while other processes still hold its other end.
-        let (output, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
-        lock(&stop.ears).push(output.try_clone().map_err(system("doubling a descriptor"))?);
-        command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs));
+        // Unlike a pipe, a socket can be shut down at this end while other processes still hold its other end.
+        let pair = || {
+            let (ours, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
+            lock(&stop.ends).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
+            Ok::<_, TransferError>((ours, OwnedFd::from(theirs)))
+        };
+        let ((input, its_input), (output, its_output)) = (pair()?, pair()?);
+        command.stdin(its_input).stdout(its_output);
         let anyone = is_anyone_there();
         if !anyone {
             // With a process group of its own, all processes that ssh starts can be killed with it. On a terminal the group
@@ -164,9 +168,27 @@ impl Ssh {
         if self.has("batchmode yes") || !anyone {
             *lock(&stop.awaited) = Some(Instant::now() + Duration::from_secs(SSH_CONNECTS_S.into()));
         }
-        let (process, input) = SshProcess::start(command, stop)?;
-        let input = input.ok_or_else(|| TransferError::Unreachable("ssh has no pipes".into()))?;
-        Ok((process, input, output))
+        Ok((SshProcess::start(command, stop)?, SshInput(input), output))
+    }
+}
+
+/// This end of ssh's standard input, which ends when this is dropped: closing the socket would not suffice, since [`Stop`] has it
+/// open, too.
+pub(super) struct SshInput(UnixStream);
+
+impl Write for SshInput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for SshInput {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 
@@ -220,15 +242,15 @@ pub(super) struct SshProcess {
 }
 
 impl SshProcess {
-    /// Starts a command, and returns its standard input if that is a pipe.
-    fn start(mut command: Command, stop: &Stop) -> Result<(SshProcess, Option<ChildStdin>), TransferError> {
+    /// Starts a command.
+    fn start(mut command: Command, stop: &Stop) -> Result<SshProcess, TransferError> {
         let mut child = command.stderr(Stdio::piped()).spawn().map_err(|source| {
             let tool = command.get_program().to_string_lossy().into_owned();
             TransferError::NoTool { tool, source }
         })?;
         // The command holds the other ends of sockets as long as it exists.
         drop(command);
-        let (input, errors) = (child.stdin.take(), child.stderr.take());
+        let errors = child.stderr.take();
         let process = SshProcess { child: Arc::new(Mutex::new(child)), errors: Arc::default() };
         lock(&stop.children).push(process.child.clone());
         let said = process.errors.clone();
@@ -247,7 +269,7 @@ impl SshProcess {
                 line.clear();
             }
         })?;
-        Ok((process, input))
+        Ok(process)
     }
 
     /// Waits a second for ssh to end. Returns its exit status, which is the far end's, and the reason that it printed. Its
@@ -431,7 +453,7 @@ impl<'a> SshPort<'a> {
         lock(&self.stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
         let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;
         command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(theirs_too)).process_group(0);
-        let (process, _) = SshProcess::start(command, self.stop)?;
+        let process = SshProcess::start(command, self.stop)?;
         let asked = || {
             ours.set_read_timeout(Some(join::JOIN))?;
             // The far end of the copy has shown that the program is there.
@@ -540,5 +562,32 @@ fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::connection::endpoint::Via;
+
+    /// A script around ssh is ended at once, but leaves ssh behind, which holds the other end of its input.
+    #[test]
+    fn no_thread_goes_on_writing_to_what_a_script_leaves_behind() {
+        let ssh = ["sh", "-c", "setsid sh -c 'echo; exec sleep 20'; exit $?"].map(Into::into).to_vec();
+        let program = FarProgram::Named("fullpipe".to_owned());
+        let endpoint = SshEndpoint { host: "far".to_owned(), ssh, program, ports: None, via: Via::Tcp };
+        let ssh = Ssh { endpoint, configured: String::new(), program: None };
+        let stop = Stop::default();
+        let (_process, mut input, mut output) = ssh.start(&stop).unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            while input.write_all(&[0; RELAY_BUFFER]).is_ok() {}
+            let _ = tell.send(());
+        });
+        stop.cut();
+        assert!(told.recv_timeout(Duration::from_secs(10)).is_ok());
     }
 }

@@ -15,8 +15,8 @@ use crate::threads::lock;
 pub(crate) struct Stop {
     /// Guards the list of sockets. Held while they are shut down.
     pub(super) sockets: Mutex<Vec<TcpStream>>,
-    /// Guards the list of sockets that receive the children's output. Held while they are shut down.
-    pub(super) ears: Mutex<Vec<UnixStream>>,
+    /// Guards the list of this process's ends of the children's input and output. Held while they are shut down.
+    pub(super) ends: Mutex<Vec<UnixStream>>,
     /// Guards the list of children. A child's own lock may be taken while it is held.
     pub(super) children: Mutex<Vec<Arc<Mutex<Child>>>>,
     pub(super) awaited: Awaited,
@@ -49,8 +49,8 @@ impl Stop {
         }
         // A process that the child has started may live on and hold the other end of the socket: a script around ssh leaves
         // ssh behind.
-        for ear in lock(&self.ears).iter() {
-            let _ = ear.shutdown(Shutdown::Both);
+        for end in lock(&self.ends).iter() {
+            let _ = end.shutdown(Shutdown::Both);
         }
     }
 }

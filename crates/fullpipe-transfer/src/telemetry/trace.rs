@@ -89,7 +89,8 @@ impl Trace {
             };
             let bytes = bytes.unwrap_or(0);
             let info = seen.tcp_info.unwrap_or_else(|| TcpInfo::from_bytes(&[]));
-            kept.samples.push((Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt: None }, seen.udt));
+            kept.samples
+                .push((Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt: None, udp: None }, seen.udt));
         }
         if kept.samples.len() > MAX_SAMPLES {
             let (n, mut i) = (self.streams.len().max(1), 0);
@@ -124,6 +125,7 @@ impl Trace {
             bytes: read(&a.bytes),
             first_ns: read(&a.first_ns),
             last_ns: read(&a.last_ns),
+            udp: None,
         });
         let received = if self.end == Side::Receiver { received.collect() } else { Vec::new() };
         let end = self.streams.first().map(|stream| host_info::describe(&**stream)).unwrap_or_default();

@@ -24,12 +24,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::{Classified, ExitClass};
+use fullpipe_path::{Classified, ExitClass, Protocol};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, third_party};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use fullpipe_transfer::protocol::name::printable;
+use fullpipe_transfer::resolve::limited;
 use fullpipe_transfer::sizes::BLOCKS;
 use fullpipe_transfer::source::name_list::NameList;
 use rand::RngExt;
@@ -62,6 +63,10 @@ pub fn run(args: Args) -> Result {
 
 /// Checks the command line, then copies to the testbed, looks (`--dry-run`), or copies to a real host.
 fn copy(args: Args) -> Result {
+    if args.identity.is_some() {
+        let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
+        foreign_flags::misread(&words).map_or(Ok(()), |why| Err(Failure::usage(why)))?;
+    }
     rlimit::raise_open_files();
     ports::data_ports(args.data_ports.as_deref())?;
     let options = options(&args)?;
@@ -87,10 +92,14 @@ fn copy(args: Args) -> Result {
         }
         return lab::run(&args, &from, path, folder);
     }
-    let (mut endpoint, way) = match standard::order(&args, &from, &to)? {
+    let (mut endpoint, mut way) = match standard::order(&args, &from, &to)? {
         Some(order) => order,
         None => endpoint::order(&args, &from, &to)?,
     };
+    let list = args.filters.list()?;
+    if let (Some(list), Way::Push(_, target) | Way::Pull(_, target)) = (&list, &mut way) {
+        target.transfer = limited(target.transfer, list);
+    }
     let mut how = args.how.clone();
     if matches!(way, Way::ThirdParty(..)) && args.via == via::Wanted::Reverse {
         let why = "--via reverse has an effect only on copies to or from this host; between two other hosts, each tries to \
@@ -98,7 +107,6 @@ fn copy(args: Args) -> Result {
         return Err(Failure::usage(why));
     }
     let (choice, note) = via::Choice::new(args.via, &mut how, &mut endpoint, &way);
-    let list = args.filters.list()?;
     if args.dry_run {
         return explain::dry_run((&args, &how), &mut endpoint, (choice, note), (&way, list.as_ref()), options);
     }
@@ -112,8 +120,17 @@ fn copy(args: Args) -> Result {
     }
     let began = Instant::now();
     let (endpoint, how) = (RefCell::new(endpoint), RefCell::new(how));
-    let (is_reversed, chosen) = Default::default();
-    let copy = Copy { args: &args, how, endpoint, way: &way, list, options, is_reversed, chosen };
+    let copy = Copy {
+        args: &args,
+        how,
+        endpoint,
+        way: &way,
+        list,
+        options,
+        is_reversed: Cell::default(),
+        chosen: RefCell::default(),
+        is_settled: Cell::default(),
+    };
     let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);
@@ -194,6 +211,8 @@ struct Copy<'a> {
     is_reversed: Cell<bool>,
     /// How the last attempt sent, and over which path.
     chosen: RefCell<Option<(Chosen, Between)>>,
+    /// Whether the last attempt came so far that both ends knew how to send.
+    is_settled: Cell<bool>,
 }
 
 impl Copy<'_> {
@@ -219,7 +238,8 @@ impl Copy<'_> {
             };
             if !is_interrupted()
                 && !self.way.happens_once()
-                && let Some(note) = choice.leave_udp(&error, &mut self.how.borrow_mut())
+                && self.is_over_udt(&error)
+                && let Some(note) = choice.leave_udp(&error, &mut self.how.borrow_mut(), watch.moved() > 0)
             {
                 watch.say(&note);
                 continue;
@@ -270,6 +290,13 @@ impl Copy<'_> {
         }
     }
 
+    /// Whether the last attempt, which has failed, was to send over UDT. A server may have refused it before that was settled,
+    /// for a reason that has nothing to do with UDT unless another attempt may succeed.
+    fn is_over_udt(&self, error: &TransferError) -> bool {
+        let is_udt = |(chosen, _): &(Chosen, _)| chosen.transport.protocol() == Protocol::Udt;
+        self.chosen.borrow().as_ref().is_some_and(is_udt) && (self.is_settled.get() || error.may_retry())
+    }
+
     /// The failure of the copy after its last attempt. A copy of what comes once cannot go on where it was.
     fn failed(&self, error: TransferError) -> Failure {
         let kept = match self.way {
@@ -286,6 +313,8 @@ impl Copy<'_> {
     /// Connects once and copies what is missing.
     fn attempt(&self, watch: &Watch, interrupted: &AtomicBool) -> std::result::Result<Finished, TransferError> {
         let args = self.args;
+        self.chosen.take();
+        self.is_settled.set(false);
         let choose = |between: &Between| {
             let how = self.how.borrow();
             let chosen = how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
@@ -295,6 +324,7 @@ impl Copy<'_> {
             Ok(sending)
         };
         let tell = || {
+            self.is_settled.set(true);
             let chosen = self.chosen.borrow();
             let Some((chosen, between)) = chosen.as_ref() else { return };
             watch.chosen(chosen, between.rtt_s, explain::is_encrypted(args, between));

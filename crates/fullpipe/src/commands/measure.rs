@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_lab::Lab;
+use fullpipe_lab::{Lab, LabMeasured};
 use fullpipe_net::Measured;
 use fullpipe_net::measure::MeasureOptions;
 use fullpipe_net::sample::Sample;
@@ -20,7 +20,7 @@ use fullpipe_net::side::Side;
 use fullpipe_net::wire::Request;
 use fullpipe_net::{LocalEnd, Progress, Watcher};
 use fullpipe_path::record::Outcome;
-use fullpipe_path::transport::{self, UDT, UNLIMITED};
+use fullpipe_path::transport::{self, UNLIMITED};
 use fullpipe_path::{
     Buffer, Direction, Dscp, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
 };
@@ -38,6 +38,7 @@ Examples:
   fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
   fullpipe measure host --interval 1s --omit 5s               a line each second; the rate without the ramp-up
   fullpipe measure host --transport udt --buffer 256MB
+  fullpipe measure host --transport udp --pacing 100mbit      loss and jitter of datagrams at this rate
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
   fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB";
 
@@ -48,8 +49,9 @@ pub struct Args {
     /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, or
     /// disk:FOLDER for storage
     path: String,
-    /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate [default: tcp]
-    #[arg(long, value_name = "tcp|udt")]
+    /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate; udp sends datagrams at the rate
+    /// of --pacing, and counts losses and jitter [default: tcp]
+    #[arg(long, value_name = "tcp|udt|udp")]
     transport: Option<Protocol>,
     /// Use this congestion control of TCP, under its kernel name [default: cubic, or the system's own where this user cannot use it]
     #[arg(long, value_name = "NAME")]
@@ -70,6 +72,9 @@ pub struct Args {
     /// Let segments of TCP have at most this many bytes, TCP's options included, 88 to 32767 [default: what the path's MTU allows]
     #[arg(long, value_name = "BYTES")]
     mss: Option<u16>,
+    /// With --transport udp, send datagrams with this much payload, 16 to 65507 [default: what fills the path's packets]
+    #[arg(long, value_name = "BYTES")]
+    datagram_size: Option<u16>,
     /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
     #[arg(long, value_name = "ADDRESS%DEVICE")]
     bind: Option<LocalEnd>,
@@ -150,6 +155,7 @@ impl Args {
             (self.pacing.is_some(), "--pacing"),
             (self.dscp.is_some(), "--dscp"),
             (self.mss.is_some(), "--mss"),
+            (self.datagram_size.is_some(), "--datagram-size"),
             (self.bind.is_some(), "--bind"),
             (self.duration.is_some(), "--duration"),
             (self.omit.is_some(), "--omit"),
@@ -192,25 +198,37 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::usage(why));
     }
     let path = read_path(&args.path)?;
-    let cc = match (args.transport.unwrap_or(Protocol::Tcp), &args.cc) {
-        (Protocol::Tcp, Some(cc)) if cc == UDT => {
-            return Err(Failure::usage(
-                "udt is no congestion control of TCP; give --transport udt instead of --cc udt",
-            ));
+    let protocol = args.transport.unwrap_or(Protocol::Tcp);
+    let cc = match (protocol, &args.cc) {
+        (Protocol::Tcp, Some(cc)) if Protocol::of(cc) != Protocol::Tcp => {
+            return Err(Failure::usage(format!(
+                "{cc} is no congestion control of TCP; give --transport {cc} instead of --cc {cc}"
+            )));
         }
         (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| "cubic".into()),
-        (Protocol::Udt, None) => UDT.into(),
+        (Protocol::Udt | Protocol::Udp, None) => protocol.to_string(),
         (Protocol::Udt, Some(_)) => {
             return Err(Failure::usage("--cc is for TCP, and --transport udt brings its own; leave one of them out"));
         }
+        (Protocol::Udp, Some(_)) => {
+            return Err(Failure::usage(
+                "--cc is for TCP, and plain UDP has no congestion control; leave one of them out",
+            ));
+        }
     };
+    if args.datagram_size.is_some() && protocol != Protocol::Udp {
+        return Err(Failure::usage("--datagram-size is for --transport udp; for segments of TCP there is --mss"));
+    }
+    if args.mss.is_some() && protocol == Protocol::Udp {
+        return Err(Failure::usage("--mss is for TCP; for plain UDP there is --datagram-size"));
+    }
     let transport = Transport {
         cc,
         streams: args.streams.unwrap_or(1),
         buffer: args.buffer.unwrap_or(Buffer::Auto),
         pacing: args.pacing,
         dscp: args.dscp,
-        mss: args.mss,
+        mss: args.mss.or(args.datagram_size),
     };
     transport.validate()?;
     let transport = allowed(transport, &path, args);
@@ -235,9 +253,9 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::usage(why));
     }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
-    if args.iperf3_json && transport.protocol() != Protocol::Tcp {
+    if args.iperf3_json && protocol == Protocol::Udt {
         return Err(Failure::usage(
-            "--iperf3-json is for TCP, since iperf3 has no UDT; --json has the record of either",
+            "--iperf3-json is for TCP and plain UDP, since iperf3 has no UDT; --json has the record of any",
         ));
     }
     if let Some(every) = args.probe {
@@ -245,15 +263,6 @@ pub fn run(args: &Args) -> Result {
         if every.duration() > MAX_PROBE {
             return Err(Failure::usage(format!("--probe {every}: the longest is {}s", MAX_PROBE.as_secs())));
         }
-        if matches!(path, Path::Lab(_)) {
-            let why = "--probe is for a host that runs 'fullpipe serve'; a server of the testbed has one client";
-            return Err(Failure::usage(why));
-        }
-    }
-    if args.bidir && matches!(path, Path::Lab(_)) {
-        return Err(Failure::usage(
-            "--bidir is for a host that runs 'fullpipe serve'; over an emulated path, use a scenario",
-        ));
     }
     if args.bind.is_some() && matches!(path, Path::Lab(_)) {
         return Err(Failure::usage(
@@ -357,9 +366,9 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
             results.into_iter().map(text).collect::<Result<Vec<_>>>()?
         }
         Path::Lab(lab) => {
-            let (text, outcome) = in_lab(lab, run, args)?;
-            show_intervals(&text, run, args);
-            vec![(run.clone(), text, outcome)]
+            let measured = in_lab(lab, run, args)?;
+            measured.iter().for_each(|(run, text, _)| show_intervals(text, run, args));
+            measured
         }
     };
     for (i, (run, text, outcome)) in measured.iter().enumerate() {
@@ -393,7 +402,7 @@ fn print_intervals(over: &[Interval], args: &Args) {
             Ok(line) if args.json => outln!("{line}"),
             _ if !args.quiet && !args.iperf3_json => {
                 if interval.is_first() {
-                    outln!("{}", Interval::HEADING);
+                    outln!("{}", interval.heading());
                 }
                 outln!("{}", interval.line());
             }
@@ -512,8 +521,8 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     Ok(directions.into_iter().zip(measured).collect())
 }
 
-/// Measures over an emulated path.
-fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
+/// Measures over an emulated path. Returns a record for each direction in which data moved.
+fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Outcome)>> {
     run.transport.validate_for_lab()?;
     if path.disk_a.is_some() || path.disk_b.is_some() {
         let why = "a measurement sends from memory, so the path's disks have no part in it; leave them out, copy to one with \
@@ -526,7 +535,7 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
-    let commands = guest_commands::guest_commands(run, path, args.stall(), args.omit);
+    let commands = guest_commands::guest_commands(run, path, args.stall(), args.omit, args.probe);
     let measured = lab.measure(
         run,
         path,
@@ -538,5 +547,10 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
         },
     )?;
     bar.finish_and_clear();
-    Ok((measured.text, measured.outcome))
+    let directions: &[Direction] =
+        if run.bidir { &[Direction::Send, Direction::Receive] } else { std::slice::from_ref(&run.direction) };
+    let of = |(direction, record): (&Direction, LabMeasured)| {
+        (Run { direction: *direction, ..run.clone() }, record.text, record.outcome)
+    };
+    Ok(directions.iter().zip(measured).map(of).collect())
 }

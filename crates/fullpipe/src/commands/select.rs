@@ -89,10 +89,7 @@ pub fn run(args: Args) -> Result {
     let (from, to) = (args.from_storage.as_deref(), args.to_storage.as_deref());
     let joint = storage::join_with(&selection, size_bps, from, to)?;
     if args.json {
-        let for_size = for_size(&selection, &query);
-        let text = serde_json::to_string(&Printed { selection: &selection, for_size, joint: joint.as_ref() });
-        let text = text.map_err(|e| Failure::new(ExitClass::Record, e))?;
-        outln!("{text}");
+        outln!("{}", json(&selection, &query, joint.as_ref())?);
     }
     if args.certain.is_some() && !selection.certain {
         return Err(Failure::new(ExitClass::Failed, uncertain(&selection, &args)));
@@ -108,6 +105,43 @@ pub fn run(args: Args) -> Result {
         }
     }
     Ok(())
+}
+
+/// What may be asked over HTTP, as flags of this verb.
+pub const ASKED: [&str; 8] = ["rtt", "rate", "loss", "queue", "mtu", "size", "duration", "within"];
+
+/// Chooses from a profile as the command line would with these flags and `--json`; returns the JSON. `name` names the profile
+/// in errors.
+///
+/// # Errors
+/// A flag is not one of [`ASKED`], or comes twice; a value is wrong, or `rtt` is missing; the profile is none, or does not
+/// cover the path.
+pub fn answer(profile: &str, name: &FilePath, asked: &[(String, String)]) -> Result<String> {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    if let Some((other, _)) = asked.iter().find(|(name, _)| !ASKED.contains(&name.as_str())) {
+        let other: String = other.chars().filter(char::is_ascii_graphic).take(40).collect();
+        return Err(Failure::usage(format!("'{other}' is not asked for; there are {}", ASKED.join(", "))));
+    }
+    let words = asked.iter().map(|(name, value)| format!("--{name}={value}"));
+    let line = <Line as clap::Parser>::try_parse_from(std::iter::once("select".to_owned()).chain(words));
+    let first_line = |e: clap::Error| e.render().to_string().lines().next().unwrap_or_default().to_owned();
+    let wrong = |e| Failure::usage(first_line(e).trim_start_matches("error: "));
+    let args = line.map_err(wrong)?.args;
+    if args.rtt.is_none() {
+        return Err(Failure::usage("give the round-trip time, such as rtt=91.6ms"));
+    }
+    let query = query(&args)?;
+    let selection = select(&Profile::parse(profile, name)?, &query)?;
+    json(&selection, &query, None)
+}
+
+fn json(selection: &Selection, query: &Query, joint: Option<&Joint>) -> Result<String> {
+    let printed = Printed { selection, for_size: for_size(selection, query), joint };
+    serde_json::to_string(&printed).map_err(|e| Failure::new(ExitClass::Record, e))
 }
 
 /// A selection as JSON.

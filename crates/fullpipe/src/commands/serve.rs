@@ -1,9 +1,12 @@
 //! `fullpipe serve`: serves measurements, and with `--root` copies, each client in a process of its own.
 
+mod api;
 mod channel;
 pub mod child;
 mod clients;
+mod http;
 mod log;
+mod metrics;
 mod parent;
 mod token_access;
 
@@ -14,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use api::Api;
 use channel::CopyOptions;
 use clients::Clients;
 use fullpipe_net::serve::{Event, MeasurementPolicy};
@@ -23,7 +27,9 @@ use fullpipe_path::{ExitClass, Time, path};
 use fullpipe_transfer::connection::token;
 use fullpipe_transfer::connection::token_store::Tokens;
 use fullpipe_transfer::resolve::Base;
+use http::{Pages, Problem};
 use log::{Notice, Told, log};
+use metrics::Metrics;
 use parent::Parent;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGTERM};
@@ -85,6 +91,19 @@ pub struct Args {
     /// Drop a client when nothing has moved for this long
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = some_time)]
     stall: Time,
+    /// Show what has been served to Prometheus, at http://ADDRESS:PORT/metrics; a port alone is for this host alone
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = http::address)]
+    metrics: Option<SocketAddr>,
+    /// Answer path controllers, as 'fullpipe select --json' does, at http://ADDRESS:PORT/v1/select?rtt=...; a port alone is
+    /// for this host alone
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = http::address)]
+    http: Option<SocketAddr>,
+    /// Answer only those over HTTP who give the token in the first line of this file (Authorization: Bearer)
+    #[arg(long, value_name = "FILE", requires = "http")]
+    http_token_file: Option<PathBuf>,
+    /// Select from this profile over HTTP [default: the one that comes with fullpipe]
+    #[arg(long, value_name = "FILE", requires = "http")]
+    profile: Option<PathBuf>,
     /// Exit after one client
     #[arg(long)]
     once: bool,
@@ -182,6 +201,25 @@ pub fn run(args: Args) -> Result {
     if let Some(gap) = (!args.guest).then(child::confinement_gap).flatten() {
         notices.push(Notice::Warning(gap.to_owned()));
     }
+    let metrics = Metrics::new();
+    let mut urls = Vec::new();
+    if let Some(address) = args.metrics {
+        let shown = metrics.clone();
+        let pages: Pages = Arc::new(move |asked| match asked.path.as_str() {
+            "/metrics" => shown.page().ok_or_else(|| Problem::Internal("the counts cannot be shown".to_owned())),
+            _ => Err(Problem::Missing),
+        });
+        let url = format!("http://{}/metrics", listen("metrics", address, pages)?);
+        notices.push(Notice::Note(format!("whoever reaches {url} may read what has been served (--metrics)")));
+        urls.push(("metrics", url));
+    }
+    if let Some(address) = args.http {
+        let api = Api::new(args.profile.as_deref(), args.http_token_file.as_deref())?;
+        let url = format!("http://{}/v1", listen("http", address, Arc::new(move |asked| api.answer(asked)))?);
+        let who = if args.http_token_file.is_some() { "who has its token" } else { "whoever reaches it" };
+        notices.push(Notice::Note(format!("{url}/select and {url}/profiles answer {who} (--http)")));
+        urls.push(("http", url));
+    }
     notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), access.clone(), told)?;
     let measure = MeasurementPolicy {
@@ -192,10 +230,12 @@ pub fn run(args: Args) -> Result {
         wants_proof: access.is_some(),
     };
     let limits = (!args.guest).then_some(limits);
-    let parent = Parent { measure, copies, access, limits, clients: clients.clone(), told };
+    let parent = Parent { measure, copies, access, limits, clients: clients.clone(), told, metrics: metrics.clone() };
     if told.json {
         // The first line of the log says where it listens: notices come behind it.
-        outln!("{}", json!({"kind": "listening", "time": format::now(), "address": address.to_string()}));
+        let mut first = json!({"kind": "listening", "time": format::now(), "address": address.to_string()});
+        urls.into_iter().for_each(|(name, url)| first[name] = url.into());
+        outln!("{first}");
         notices.iter().for_each(|notice| told.log(notice));
     } else if !told.quiet {
         errln!("listening on {address}");
@@ -203,6 +243,7 @@ pub fn run(args: Args) -> Result {
     server.run(&parent::serve(parent), move |event| {
         // A client's own process reports what begins.
         let Event::End { peer, logged, result, .. } = event else { return };
+        metrics.disconnects();
         // Also if the end is not logged, because the client would be remembered for ever.
         let client = clients.remove(peer);
         // A client that only asked for the round-trip time has not been served.
@@ -212,6 +253,12 @@ pub fn run(args: Args) -> Result {
         }
     })?;
     Ok(())
+}
+
+/// Answers HTTP at the address of a flag; returns the address.
+fn listen(flag: &str, address: SocketAddr, pages: Pages) -> Result<SocketAddr> {
+    let failed = |e| Failure::new(ExitClass::Missing, format!("--{flag} {address}: cannot listen there: {e}"));
+    http::listen(address, pages).map_err(failed)
 }
 
 /// Has SIGHUP read the tokens again, and SIGTERM tell the log whom the server's end cuts off.

@@ -64,7 +64,19 @@ fn flags_of_other_programs() {
     wrong("--partial", "has no --partial: leave it out: an interrupted copy always resumes");
     wrong("--backup-dir=x", "has no --backup-dir: no older files are kept");
     wrong("-avh", "-h is help here: write -avh without h");
+    wrong("-l 8000", "has no -l: leave rsync's out: links are always kept; for scp's, use --bwlimit");
+    wrong("-o User=x", "for scp's, use --ssh");
+    wrong("-3", "'fullpipe cp' has no -3: use --via ssh");
+    wrong("-6", "'fullpipe cp' has no -6: use --ssh \"ssh -4\" or --ssh \"ssh -6\"");
+    wrong("--ignore-existing", "has no --ignore-existing: nothing here is like it");
+    wrong("--size-only", "has no --size-only: use -u");
+    wrong("-rvi", "-i is ssh's key here: write -rv without i, and -v to name what is copied");
+    wrong("-avP", "-P is ssh's port here, and '");
+    wrong("-avn", "-n is the number of streams here, and '");
+    host.copy(true, "-rvi none", "a", "to").fails_at_once(2, "-i is ssh's key here");
     assert!(!host.file("to").exists());
+    host.copy(true, "-rP 1x", "a", "to").fails_at_once(2, "-P is ssh's port here, and '1x' is none: leave P out");
+    host.copy(true, "-rv -i none", "a", "key").ok();
     // Help is help, and the guess at a mistyped flag is the command line's.
     let help = host.copy(true, "-h", "a", "to").ok();
     assert!(help.out.contains("Usage: fullpipe cp"), "{}", help.out);

@@ -290,6 +290,38 @@ fn a_far_end_that_hangs_is_not_waited_for_long() {
 }
 
 #[test]
+fn a_destination_that_an_earlier_far_end_still_holds_is_waited_for() {
+    let host = Host::start();
+    let (program, ids) = host.known_by_id();
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    // The first is stopped. The second finds its lock. With the third, the first ends.
+    let text = format!(
+        "[ \"$(cat {0} | wc -l)\" = 2 ] && kill -9 $(head -n 1 {0})\nexec {1} \"$@\"",
+        ids.display(),
+        program.display()
+    );
+    let third = host.script("third", &text);
+    let ssh_ids = host.file("ssh_ids");
+    let text = format!("echo $$ >> {}\nexec {} \"$@\"", ssh_ids.display(), host.ssh);
+    let known = host.script("known_ssh", &text);
+    let running = repeat(&host, true, SLOW).ssh(known.to_str().unwrap()).far_program(&third).start();
+    some_blocks(&host.file("to"));
+    let id = fs::read_to_string(&ids).unwrap().trim().parse().unwrap();
+    kill(Pid::from_raw(id), Signal::SIGSTOP).unwrap();
+    // The first of its ssh was asked for the configuration. The second attempt waits 20 s for the lock.
+    let ssh = fs::read_to_string(&ssh_ids).unwrap().lines().nth(1).unwrap().parse().unwrap();
+    kill(Pid::from_raw(ssh), Signal::SIGKILL).unwrap();
+    let done = running.wait();
+    if done.code() != 0 {
+        kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+    }
+    assert_eq!(done.code(), 0, "{} {}", done.err, done.out);
+    assert!(done.out.contains("another fullpipe is writing to "), "{}", done.out);
+    same(&host.file("large"), &host.file("to/large"));
+}
+
+#[test]
 fn a_script_around_ssh_is_not_waited_for_either() {
     let host = Host::start();
     write(host.file("a"), "1");

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 
 use crate::host::{Done, Host};
-use crate::large::both_ways;
-use crate::tree::{date, leftovers, mode, only, same, write};
+use crate::large::{LARGE, MIB, SLOW, both_ways, some_blocks};
+use crate::tree::{bytes, date, leftovers, mode, only, same, write};
 
 fn tree(host: &Host) {
     for name in ["a", "b", "#c", "sub/d", "sub/deep/e", "sub/deep/er/f", "other/g"] {
@@ -138,6 +138,37 @@ fn a_list_from_standard_input_with_zeros_between_its_names() {
     });
 }
 
+/// As where several run side by side, each with a part of the names.
+#[test]
+fn copies_with_different_lists_do_not_disturb_each_other() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("tree/large"), bytes(LARGE, 7));
+        write(host.file("tree/b"), "b");
+        fs::create_dir(host.file("to")).unwrap();
+        write(host.file("first"), "large\n");
+        let first = |words: &str| {
+            let mut cp = host.copy(push, words, "tree", "to");
+            cp.arg("--files-from").arg(host.file("first"));
+            cp
+        };
+        let running = first(SLOW).start();
+        some_blocks(&host.file("to"));
+        // Beside the first, and after its end.
+        assert_eq!(copy(&host, push, "", "b\n", "to").code(), 0);
+        running.kill();
+        let done = copy(&host, push, "", "b\n# again\n", "to");
+        assert_eq!(done.code(), 0, "{}", done.err);
+        // A far end that receives may still be there.
+        assert!(push || done.err.contains("1 unfinished copy of another command"), "{}", done.err);
+        // The first goes on where it was.
+        let done = first("--json").ok();
+        assert!(done.number("bytes") < (LARGE - 2 * MIB) as u64, "{}", done.out);
+        only(&host.file("to"), &["b", "large"]);
+        same(&host.file("tree/large"), &host.file("to/large"));
+    });
+}
+
 #[test]
 fn very_many_names() {
     both_ways(|push| {
@@ -165,6 +196,7 @@ fn what_makes_no_sense_with_a_list_is_refused() {
     cp.fails_at_once(2, "--files-from lists names below one source");
     let mut cp = host.copy(true, "-r --delete", "tree", "to");
     cp.arg("--files-from").arg(&list).fails(2, "--delete");
+    host.copy(true, "-0", "tree", "to").fails(2, "--files-from <FILE>");
     host.copy(true, "--files-from /none", "tree", "to").fails_at_once(2, "--files-from /none: No such file");
     let mut cp = host.copy(true, "--exclude-from - --files-from -", "tree", "to");
     cp.fails_at_once(2, "standard input can be read once");

@@ -187,6 +187,13 @@ fn one_host_on_both_sides() {
     // A single port is enough, also for the one that is asked first.
     pair.cp().words("-rT --via tcp --data-ports 21900-21900").arg(here("tree")).arg(here("a")).ok();
     same(&tree, &pair.alpha.file("a"));
+    // A folder is not copied into itself.
+    for to in ["tree/zz/", "tree"] {
+        let mut cp = pair.cp();
+        cp.arg("-r").arg(here("tree")).arg(here(to)).fails_at_once(2, "which would be copied into itself; choose");
+    }
+    pair.cp().words("-r --exclude zz").arg(here("tree")).arg(here("tree/zz/")).ok();
+    fs::remove_dir_all(pair.alpha.file("tree/zz")).unwrap();
     // Whatever its name means elsewhere.
     let ssh = pair.ssh_without(&["alpha"]);
     pair.cp().ssh(&ssh).words("-rT --via tcp").arg(here("tree")).arg(here("b")).ok();

@@ -189,14 +189,34 @@ fn udt_is_used_where_the_profile_says_so_and_udp_gets_through() {
         assert!(note.starts_with("no answer over UDP from 127.0.0.1:210"), "{note}");
         assert!(note.ends_with(" within 3 s; copying over TCP"), "{note}");
         // It is remembered, also if UDP gets through again, until a copy over UDT has worked.
-        assert!(fs::read_to_string(&memory).unwrap().contains("\"udp far 21000-21015 "));
+        assert!(memory.exists());
         nft("flush chain inet test in");
         let done = by_profile(host, &format!("--data-ports {PORTS}"), "3").ok();
         let (cc, notes) = sent_and_noted(&done);
         assert!(cc != "udt" && notes.is_empty(), "{cc} {notes:?}");
-        assert!(done.out.contains("no answer came over UDP before; --transport udt tries it"), "{}", done.out);
+        assert!(done.out.contains("a copy over UDP failed before; --transport udt tries it"), "{}", done.out);
         host.copy(true, &format!("--transport udt --data-ports {PORTS}"), "a", "4").ok();
         assert_eq!(copy("", "5").0, "udt");
+    });
+}
+
+/// Over TCP, the port can be shared.
+#[test]
+fn a_copy_that_chose_udt_goes_over_tcp_where_its_port_is_taken() {
+    behind("table inet test { chain in { type filter hook input priority 0; }; }", || {
+        let host = &Host::start();
+        write(host.file("a"), bytes(3 * MIB, 1));
+        let taken = std::net::UdpSocket::bind("0.0.0.0:21000").unwrap();
+        let copy = |to: &str| sent_and_noted(&by_profile(host, "--data-ports 21000-21000", to).ok());
+        let (cc, notes) = copy("1");
+        same(&host.file("a"), &host.file("1"));
+        assert_ne!(cc, "udt");
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.starts_with("the copy failed over UDT: far refused: its data ports 21000 to 21000"), "{note}");
+        assert!(note.ends_with("; copying over TCP"), "{note}");
+        // The next copy tries again.
+        drop(taken);
+        assert_eq!(copy("2"), ("udt".to_owned(), vec![]));
     });
 }
 

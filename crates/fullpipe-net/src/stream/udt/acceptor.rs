@@ -15,10 +15,10 @@ use rand::RngExt;
 
 use super::config::{config, rate};
 use super::data_stream::UdtDataStream;
-use super::datagrams::{Datagrams, RECEIVE_BYTES, Received};
 use super::driver::Driven;
 use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::error::{NetError, system};
+use crate::stream::datagrams::{Datagrams, RECEIVE_BYTES, Received};
 use crate::stream::{Acceptor, DataStream, Expected, PreambleCheck};
 use crate::{socket, sys};
 
@@ -72,19 +72,7 @@ impl<const N: usize> UdtAcceptor<N> {
         expected: Expected<N>,
         limits: CallerLimits,
     ) -> Result<UdtAcceptor<N>, NetError> {
-        let (first, last) = expected.ports;
-        let mut bound = Err(io::ErrorKind::AddrInUse.into());
-        for port in first..=last {
-            let mut at = local;
-            at.set_port(port);
-            bound = Datagrams::bind(at);
-            if bound.is_ok() {
-                break;
-            }
-        }
-        let listen =
-            |source| NetError::Listen { address: format!("{} (data ports {first} to {last})", local.ip()), source };
-        let datagrams = bound.map_err(listen)?;
+        let datagrams = Datagrams::listen(local, expected.ports)?;
         if let Some(dscp) = transport.dscp {
             socket::set_dscp(datagrams.as_fd(), dscp, local.is_ipv6()).map_err(system("setting the DSCP"))?;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fullpipe_path::Transport;
 use fullpipe_udt::{Config, RateControl};
 
-use super::datagrams::{packet_bytes, uncounted_bytes};
+use crate::stream::datagrams::{packet_bytes, uncounted_bytes};
 
 /// Time without a datagram after which the other end counts as gone (draft-gg-udt-03, section 5.3).
 pub(super) const PEER_TIMEOUT: Duration = Duration::from_secs(30);

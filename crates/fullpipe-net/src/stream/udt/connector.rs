@@ -11,10 +11,10 @@ use rand::RngExt;
 
 use super::config::{config, rate};
 use super::data_stream::UdtDataStream;
-use super::datagrams::{Datagrams, RECEIVE_BYTES};
 use super::driver::Driven;
 use crate::error::{NetError, system};
 use crate::local_end::LocalEnd;
+use crate::stream::datagrams::{Datagrams, RECEIVE_BYTES};
 use crate::stream::{Connector, DataStream};
 use crate::{socket, sys};
 

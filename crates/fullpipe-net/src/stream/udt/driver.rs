@@ -10,8 +10,8 @@ use fullpipe_udt::{Connection, End, Snapshot, Transmit};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::config::PEER_TIMEOUT;
-use super::datagrams::{Datagrams, RECEIVE_BYTES, uncounted_bytes};
 use crate::stream::Settings;
+use crate::stream::datagrams::{Datagrams, RECEIVE_BYTES, uncounted_bytes};
 use crate::sys;
 
 /// Calls that receive, at most, before timers and senders get their turn.

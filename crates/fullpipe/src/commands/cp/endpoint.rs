@@ -8,7 +8,7 @@ use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::{Endpoint, FarProgram, SshEndpoint, Via};
 use fullpipe_transfer::connection::token::Token;
 use fullpipe_transfer::protocol::message::{Deletion, Sources, Target};
-use fullpipe_transfer::resolve::{last, transfer};
+use fullpipe_transfer::resolve::{is_within, last, transfer};
 
 use super::args::{Args, SEED, SSH};
 use super::via::Wanted;
@@ -214,6 +214,16 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             let (endpoint, path, to) = far(args, to)?;
             let (Endpoint::Ssh(source), Endpoint::Ssh(_)) = (source, &endpoint) else { return Err(through_server()) };
             check_third_party(args)?;
+            // What patterns leave out may be the destination.
+            if from == to
+                && args.recursive
+                && args.filters.is_empty()
+                && let Some(source) = sources.iter().find(|source| is_within(&path, source))
+            {
+                let [path, source] = [&path, source].map(|path| fullpipe_transfer::protocol::name::printable(path));
+                let why = format!("{to}:{path} is within {from}:{source}, which would be copied into itself");
+                return Err(Failure::usage(format!("{why}; choose another DST, or leave it out with --exclude")));
+            }
             let mut target = target(&path, &sources);
             target.transfer = transfer(&format!("{from} {to}"), &sources, &path, args.xattrs, args.acls);
             target.process = rand::random();

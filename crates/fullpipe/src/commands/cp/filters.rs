@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use fullpipe_path::Size;
 use fullpipe_transfer::protocol::message::{Filter, Rule};
 use fullpipe_transfer::source::name_list::NameList;
@@ -79,11 +79,15 @@ impl clap::Args for Filters {
                     .help(files_from)
                     .help_heading(HEADING),
             )
-            .arg(switch(
-                "from0",
-                '0',
-                "In the files of --files-from, --exclude-from and --include-from, names end with a zero byte",
-            ))
+            .arg(
+                switch(
+                    "from0",
+                    '0',
+                    "In the files of --files-from, --exclude-from and --include-from, names end with a zero byte",
+                )
+                .requires("files"),
+            )
+            .group(ArgGroup::new("files").args(["files-from", "exclude-from", "include-from"]).multiple(true))
             .arg(size("max-size", "Leave out files larger than SIZE, such as 10MB"))
             .arg(size("min-size", "Leave out files smaller than SIZE"))
             .arg(switch("one-file-system", 'x', "Do not enter folders on which another file system is mounted"))

@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags with the same meaning, and what to do instead.
-const INSTEAD: [(&[&str], &str); 26] = [
+const INSTEAD: [(&[&str], &str); 31] = [
     (
         &["-z", "-C", "--compress", "--zc", "--zl"],
         "nothing is compressed; compress before the copy: zstd -c x | fullpipe cp - host:x.zst",
@@ -25,7 +25,6 @@ const INSTEAD: [(&[&str], &str); 26] = [
             "--perms",
             "-E",
             "--executability",
-            "-l",
             "--links",
             "-W",
             "--whole-file",
@@ -36,9 +35,13 @@ const INSTEAD: [(&[&str], &str); 26] = [
         "leave it out: that is always so",
     ),
     (
-        &["-o", "--owner", "-g", "--group", "--numeric-ids"],
+        &["--owner", "-g", "--group", "--numeric-ids"],
         "leave it out: where the receiver is root, owners and groups are kept, as numbers",
     ),
+    (&["-o"], "leave rsync's out: where the receiver is root, owners are kept; for scp's, use --ssh \"ssh -o ...\""),
+    (&["-l"], "leave rsync's out: links are always kept; for scp's, use --bwlimit RATE, such as 10mbit"),
+    (&["-3"], "use --via ssh, which sends the data through this host"),
+    (&["-4", "-6"], "use --ssh \"ssh -4\" or --ssh \"ssh -6\", which are for ssh's own connection"),
     (&["-D", "--devices", "--specials"], "leave it out: devices and FIFOs are never copied"),
     (&["--no-o", "--no-g", "--no-group"], "use --no-owner, which is for owners and groups"),
     (
@@ -57,9 +60,10 @@ const INSTEAD: [(&[&str], &str); 26] = [
     ),
     (&["--delete-excluded"], "what is excluded is never deleted; use --delete"),
     (&["-f", "--filter"], "use --include, --exclude or --exclude-from"),
+    (&["--size-only"], "use -u, which compares sizes and times, or -c, which compares contents"),
     (
-        &["--size-only", "--existing", "--ignore-existing"],
-        "use -u, which compares sizes and times, or -c, which compares contents",
+        &["--existing", "--ignore-existing"],
+        "nothing here is like it; --dry-run -v names what would be copied, and --files-from copies a part of that",
     ),
     (
         &["-b", "--backup", "--backup-dir", "--suffix", "--link-dest", "--copy-dest", "--compare-dest"],
@@ -78,6 +82,29 @@ fn instead(flag: &str) -> Option<&'static str> {
     INSTEAD.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead)
 }
 
+/// The words that are clusters of letters, such as `-avP`, of which the last is `last`. The letters before it are of flags without
+/// a value, so that the next word is the last one's value.
+fn clusters(words: &[String], last: char) -> impl Iterator<Item = &String> {
+    let cp = <super::Args as clap::Args>::augment_args(clap::Command::new("cp"));
+    let switches = cp.get_arguments().filter(|arg| !arg.get_action().takes_values());
+    let letters: Vec<char> = switches.filter_map(clap::Arg::get_short_and_visible_aliases).flatten().collect();
+    words.iter().take_while(|word| *word != "--").filter(move |word| {
+        let rest = word.strip_prefix('-').and_then(|letters| letters.strip_suffix(last));
+        rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|letter| letters.contains(&letter)))
+    })
+}
+
+/// What is wrong with a command line that can be read, but in which a flag of another program has taken a source for its value.
+/// `words` are those behind `cp`.
+pub fn misread(words: &[String]) -> Option<String> {
+    // `-ai` asks rsync to list changes.
+    let word = clusters(words, 'i').next()?;
+    let rest = word.trim_end_matches('i');
+    Some(format!(
+        "-i is ssh's key here: write {rest} without i, and -v to name what is copied; for a key, write {rest} -i FILE"
+    ))
+}
+
 /// What is wrong with a command line, if the cause is a flag of another program. `words` are those behind `cp`.
 pub fn wrong(error: &clap::Error, words: &[String]) -> Option<String> {
     match error.kind() {
@@ -92,6 +119,22 @@ pub fn wrong(error: &clap::Error, words: &[String]) -> Option<String> {
             let word = words.iter().find(|word| is_cluster(word) && word.ends_with('h'))?;
             Some(format!("-h is help here: write {word} without h, as sizes always have units"))
         }
+        // `-avP` and `-avn` of rsync take no value.
+        ErrorKind::ValueValidation => {
+            let text = |kind| match error.get(kind) {
+                Some(ContextValue::String(text)) => Some(text),
+                _ => None,
+            };
+            let flag = text(ContextKind::InvalidArg)?.split(' ').next()?;
+            let (letter, is_here, instead) = match flag {
+                "--port" => ('P', "ssh's port", "leave P out, as copies always resume and show progress on a terminal"),
+                "--streams" => ('n', "the number of streams", "to copy nothing, use --dry-run"),
+                _ => return None,
+            };
+            clusters(words, letter).next()?;
+            let value = text(ContextKind::InvalidValue)?;
+            Some(format!("-{letter} is {is_here} here, and '{value}' is none: {instead}"))
+        }
         _ => None,
     }
 }
@@ -99,6 +142,16 @@ pub fn wrong(error: &clap::Error, words: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clusters_are_of_letters_without_values() {
+        let found = |words: &str, last| {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            clusters(&words, last).cloned().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(found("-avi x -ri -i -xi --ai ai -Pi -ii -avh", 'i'), "-avi -ri -xi");
+        assert_eq!(found("-aP -- -rP", 'P'), "-aP");
+    }
 
     #[test]
     fn each_flag_is_named_once_and_no_advice_is_about_a_flag_that_cp_has() {

@@ -119,7 +119,7 @@ impl TransportArgs {
     /// The profile cannot be read, or the flags ask for a transport that does not exist.
     pub fn choose(&self, between: &Between) -> Result<Chosen> {
         if let Some(transport) = self.udt() {
-            transport.validate()?;
+            transport.validate_for_copy()?;
             let rate = if self.pacing.is_some() { "keeps to the rate of --pacing" } else { "finds the rate itself" };
             let mut why = vec![format!("over UDT, as the command line asks: it {rate}")];
             why.extend(lacks_udp_buffer(between, UDP_BUFFER));
@@ -145,7 +145,7 @@ impl TransportArgs {
                 .why
                 .push("--dscp has no effect: the data go over ssh, which marks its packets itself (IPQoS)".into());
         }
-        chosen.transport.validate()?;
+        chosen.transport.validate_for_copy()?;
         Ok(chosen)
     }
 
@@ -176,7 +176,7 @@ impl TransportArgs {
         let obstacle = if between.relayed {
             Some("a relay ends TCP's connections on the way, and carries no UDP".to_owned())
         } else if self.udp_is_closed {
-            Some("no answer came over UDP before; --transport udt tries it".to_owned())
+            Some("a copy over UDP failed before; --transport udt tries it".to_owned())
         } else {
             let needed = Size((bps / 8.0 * UDP_BUFFER_S) as u64).min(UDP_BUFFER);
             lacks_udp_buffer(between, needed)
@@ -557,7 +557,7 @@ mod tests {
         how.udp_is_closed = true;
         let chosen = how.choose(&path).map_err(|e| e.to_string()).unwrap();
         assert_eq!(chosen.transport.cc, "cubic");
-        assert!(chosen.lacking.unwrap().ends_with("no answer came over UDP before; --transport udt tries it"));
+        assert!(chosen.lacking.unwrap().ends_with("a copy over UDP failed before; --transport udt tries it"));
         // Little more is not worth it, and nothing is said.
         let (_, chosen) = with(&profile(2.1, 9.5, 2.0), "", &path);
         assert!(chosen.transport.cc == "cubic" && chosen.lacking.is_none(), "{:?}", chosen.why);

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fullpipe_path::{Protocol, Transport};
+use fullpipe_path::{Classified, ExitClass, Protocol, Transport};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::{Endpoint, SshEndpoint, Via};
@@ -153,15 +153,24 @@ impl Choice {
         }
     }
 
-    /// Changes the copy to TCP if this error shows that UDP does not get through, and the flags leave the choice. Returns what
-    /// to tell the user.
-    pub fn leave_udp(&mut self, error: &TransferError, how: &mut TransportArgs) -> Option<String> {
-        let TransferError::NoUdp { to, within } = error else { return None };
+    /// Changes the copy to TCP if an attempt over UDT has failed, and the flags leave the choice. `moved` says whether anything
+    /// had moved: then only an error that shows that UDP does not get through counts, which is also remembered. Returns what to
+    /// tell the user.
+    pub fn leave_udp(&mut self, error: &TransferError, how: &mut TransportArgs, moved: bool) -> Option<String> {
         if !how.may_choose_udt() || how.udp_is_closed {
             return None;
         }
-        (how.udp_is_closed, self.found_no_udp) = (true, true);
-        Some(format!("no answer over UDP from {to} within {} s; copying over TCP", within.as_secs_f64()))
+        let note = match error {
+            TransferError::NoUdp { to, within } => {
+                self.found_no_udp = true;
+                format!("no answer over UDP from {to} within {} s; copying over TCP", within.as_secs_f64())
+            }
+            // A disk is no better over TCP.
+            error if moved || error.class() == ExitClass::Record => return None,
+            error => format!("the copy failed over UDT: {error}; copying over TCP"),
+        };
+        how.udp_is_closed = true;
+        Some(note)
     }
 
     /// Remembers what a successful copy over a transport has found.
@@ -182,15 +191,17 @@ impl Choice {
         let (mut closed, now) = (before.clone(), SystemTime::now());
         for (key, is_closed, is_known) in [udp, tcp, reverse] {
             match (is_known, is_closed) {
-                (true, true) => drop(closed.hosts.insert(key.clone(), unix_s(now))),
-                (true, false) => drop(closed.hosts.remove(key)),
+                (true, true) => drop(closed.hosts.insert(hashed(key), unix_s(now))),
+                (true, false) => drop(closed.hosts.remove(&hashed(key))),
                 (false, _) => {}
             }
         }
         if closed == before {
             return;
         }
-        closed.hosts.retain(|_, since_unix_s| is_recent(*since_unix_s, now));
+        // Files of older versions have names instead of hashes.
+        let is_hash = |key: &str| blake3::Hash::from_hex(key).is_ok();
+        closed.hosts.retain(|key, since_unix_s| is_hash(key) && is_recent(*since_unix_s, now));
         // Without a memory the next copy waits for 3 s, and works.
         let _ = write(memory, &closed);
     }
@@ -198,14 +209,14 @@ impl Choice {
     fn remembers(&self, key: &str, now: SystemTime) -> Result<bool, String> {
         let Some(memory) = &self.memory else { return Ok(false) };
         let closed = read(memory)?;
-        Ok(closed.hosts.get(key).is_some_and(|since_unix_s| is_recent(*since_unix_s, now)))
+        Ok(closed.hosts.get(&hashed(key)).is_some_and(|since_unix_s| is_recent(*since_unix_s, now)))
     }
 }
 
 /// The far ends whose data port did not answer, over TCP or over UDP, and those that connect to here, as the file has them.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 struct Closed {
-    /// When that was found last, seconds since 1970.
+    /// When that was found last, seconds since 1970, by the hash of the far end's name ([`hashed`]).
     hosts: BTreeMap<String, u64>,
 }
 
@@ -226,6 +237,11 @@ fn key(ssh: &SshEndpoint) -> String {
 /// The same for far ends that connect to here.
 fn reverse_key(key: &str) -> String {
     format!("reverse {key}")
+}
+
+/// The hash of a far end's name, which is what the file has of it: ssh's command may have a password.
+fn hashed(key: &str) -> String {
+    blake3::hash(key.as_bytes()).to_hex().to_string()
 }
 
 /// The same for UDP, to servers, too.
@@ -387,13 +403,14 @@ mod tests {
         let dropped = TransferError::NoUdp { to: "10.0.0.1:5".parse().unwrap(), within: Duration::from_secs(3) };
         let endpoint = far("host", None);
         for words in [&["--transport", "udt"][..], &["--transport", "tcp"], &["--pacing", "1gbit"]] {
-            assert_eq!(choice(&memory, &endpoint).leave_udp(&dropped, &mut how(words)), None, "{words:?}");
+            assert_eq!(choice(&memory, &endpoint).leave_udp(&dropped, &mut how(words), false), None, "{words:?}");
         }
         let (mut first, mut auto) = (choice(&memory, &endpoint), how(&[]));
-        assert_eq!(first.leave_udp(&TransferError::Interrupted, &mut auto), None);
-        let said = first.leave_udp(&dropped, &mut auto).unwrap();
+        assert_eq!(first.leave_udp(&TransferError::Stalled { seconds: 60.0 }, &mut auto, true), None);
+        assert_eq!(first.leave_udp(&TransferError::Busy("x".to_owned()), &mut auto, false), None);
+        let said = first.leave_udp(&dropped, &mut auto, true).unwrap();
         assert_eq!(said, "no answer over UDP from 10.0.0.1:5 within 3 s; copying over TCP");
-        assert!(auto.udp_is_closed && first.leave_udp(&dropped, &mut auto).is_none());
+        assert!(auto.udp_is_closed && first.leave_udp(&dropped, &mut auto, false).is_none());
         first.remember(&endpoint, &transport("cubic"));
         let (second, now) = (choice(&memory, &endpoint), SystemTime::now());
         assert_eq!(second.remembers(&second.udp_key, now), Ok(true));
@@ -402,6 +419,43 @@ mod tests {
         // A copy over UDT that worked is the better knowledge.
         second.remember(&endpoint, &transport("udt"));
         assert_eq!(second.remembers(&second.udp_key, now), Ok(false));
+    }
+
+    #[test]
+    fn a_password_of_ssh_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = dir.path().join("closed-ports.json");
+        fs::write(&memory, "{\"hosts\":{\"host any ssh -o Pass=hunter1\":9999999999}}").unwrap();
+        fs::set_permissions(&memory, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut endpoint = far("host", None);
+        if let Endpoint::Ssh(ssh) = &mut endpoint {
+            (ssh.ssh, ssh.via) = (vec!["ssh".into(), "-oPass=hunter2".into()], Via::Ssh);
+        }
+        let mut first = choice(&memory, &endpoint);
+        (first.found, first.found_no_udp) = (true, true);
+        first.remember(&endpoint, &transport("cubic"));
+        assert_eq!(remembered(&first, SystemTime::now()), Ok(true));
+        let text = fs::read_to_string(&memory).unwrap();
+        assert!(!text.contains("hunter") && !text.contains("host any"), "{text}");
+    }
+
+    #[test]
+    fn another_error_over_udt_is_answered_and_not_remembered() {
+        #[derive(clap::Parser)]
+        struct Words {
+            #[command(flatten)]
+            how: TransportArgs,
+        }
+        let mut how = <Words as clap::Parser>::parse_from(["cp"]).how;
+        let dir = tempfile::tempdir().unwrap();
+        let memory = dir.path().join("closed-ports.json");
+        let endpoint = far("host", None);
+        let mut first = choice(&memory, &endpoint);
+        let said = first.leave_udp(&TransferError::PortsTaken(7, 7), &mut how, false).unwrap();
+        assert!(said.starts_with("the copy failed over UDT: its data ports 7 to 7 are all in use"), "{said}");
+        assert!(said.ends_with("; copying over TCP") && how.udp_is_closed, "{said}");
+        first.remember(&endpoint, &transport("cubic"));
+        assert_eq!(first.remembers(&first.udp_key, SystemTime::now()), Ok(false));
     }
 
     #[test]

@@ -4,12 +4,15 @@ use fullpipe_lab::{Commands, SERVER_ADDRESS};
 use fullpipe_path::{Direction, LabPath, Protocol, Run, Time, Workload};
 
 /// Spells a run as flags of `serve` and `measure`. Both ends give up after `stall` of virtual time without progress. `omit` is part
-/// of the run's duration.
-pub fn guest_commands(run: &Run, path: &LabPath, stall: Time, omit: Option<Time>) -> Commands {
+/// of the run's duration. `probe` is the time between two probes.
+pub fn guest_commands(run: &Run, path: &LabPath, stall: Time, omit: Option<Time>, probe: Option<Time>) -> Commands {
     let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
     let stall = stall.to_string();
-    let server =
-        words(&["fullpipe", "serve", "--once", "--guest", "--quiet", "--bind", SERVER_ADDRESS, "--stall", &stall]);
+    let mut server = words(&["fullpipe", "serve", "--guest", "--quiet", "--bind", SERVER_ADDRESS, "--stall", &stall]);
+    // Probes, and each direction, are a client of their own; a server of several ends when the run has.
+    if probe.is_none() && !run.bidir {
+        server.push("--once".into());
+    }
     let mut client = words(&["fullpipe", "measure", SERVER_ADDRESS, "--json", "--stall", &stall]);
     let t = &run.transport;
     let (kind, amount) = match run.workload {
@@ -43,7 +46,14 @@ pub fn guest_commands(run: &Run, path: &LabPath, stall: Time, omit: Option<Time>
         client.extend(["--dscp".to_owned(), dscp.to_string()]);
     }
     if let Some(mss) = t.mss {
-        client.extend(["--mss".to_owned(), mss.to_string()]);
+        let flag = if t.protocol() == Protocol::Udp { "--datagram-size" } else { "--mss" };
+        client.extend([flag.to_owned(), mss.to_string()]);
+    }
+    if let Some(probe) = probe {
+        client.push(format!("--probe={probe}"));
+    }
+    if run.bidir {
+        client.push("--bidir".into());
     }
     if run.direction == Direction::Receive {
         client.push("--reverse".into());

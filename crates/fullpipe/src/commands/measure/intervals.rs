@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::sample::Sample;
+use fullpipe_path::record::udp::{UdpCounts, UdpOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::format;
@@ -30,6 +31,9 @@ pub struct SampleLine {
     pkt_retrans: u64,
     #[serde(rename = "msRTT")]
     ms_rtt: Option<f64>,
+    /// The counts of plain UDP.
+    #[serde(flatten)]
+    udp: Option<UdpCounts>,
 }
 
 impl SampleLine {
@@ -63,7 +67,7 @@ pub struct Interval {
     bytes: u64,
     /// Their rate, bit/s.
     bps: f64,
-    /// Segments or packets that were sent again; only at the sender.
+    /// Segments or packets that were sent again; only at a sender over TCP or UDT.
     #[serde(skip_serializing_if = "Option::is_none")]
     retransmits: Option<u64>,
     /// Smoothed round-trip time at the end, mean of the streams, s; only at the sender.
@@ -72,11 +76,45 @@ pub struct Interval {
     /// Congestion windows at the end, sum of the streams, bytes; only at a sender over TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     cwnd_bytes: Option<u64>,
+    /// Over plain UDP: what the receiver counted. At the sender, its reports of a moment ago.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    udp: Option<Datagrams>,
+}
+
+/// What became of an interval's datagrams, on all streams.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Datagrams {
+    received: u64,
+    lost: u64,
+    out_of_order: u64,
+    duplicates: u64,
+    /// At the interval's end, mean of the streams, s.
+    jitter_s: f64,
+}
+
+impl Datagrams {
+    fn between(begin: &UdpOutcome, end: &UdpOutcome) -> Datagrams {
+        Datagrams {
+            received: end.received.saturating_sub(begin.received),
+            // What was lost at the begin may have come late.
+            lost: end.lost.saturating_sub(begin.lost),
+            out_of_order: end.out_of_order.saturating_sub(begin.out_of_order),
+            duplicates: end.duplicates.saturating_sub(begin.duplicates),
+            jitter_s: end.jitter_s,
+        }
+    }
 }
 
 impl Interval {
     /// The heading of the lines of a table.
-    pub const HEADING: &'static str = "     seconds           rate   retransmits    round trip      window";
+    const HEADING: &'static str = "     seconds           rate   retransmits    round trip      window";
+    /// The same over plain UDP.
+    const UDP_HEADING: &'static str = "     seconds           rate          lost      received      jitter";
+
+    /// The heading of a table with such lines.
+    pub fn heading(&self) -> &'static str {
+        if self.udp.is_some() { Self::UDP_HEADING } else { Self::HEADING }
+    }
 
     /// Whether the run begins with it.
     pub fn is_first(&self) -> bool {
@@ -87,6 +125,11 @@ impl Interval {
     pub fn line(&self) -> String {
         let seconds = format!("{:.1}-{:.1}", self.begin_s, self.end_s);
         let dash = || "-".to_owned();
+        if let Some(udp) = self.udp {
+            let [lost, received] = [udp.lost, udp.received].map(format::thousands);
+            let (rate, jitter) = (format::rate(self.bps), format::seconds(udp.jitter_s));
+            return format!("{seconds:>12} {rate:>14} {lost:>13} {received:>13} {jitter:>11}");
+        }
         format!(
             "{seconds:>12} {:>14} {:>13} {:>13} {:>11}",
             format::rate(self.bps),
@@ -103,6 +146,7 @@ struct Totals {
     t_s: f64,
     bytes: u64,
     retransmits: u64,
+    udp: UdpOutcome,
 }
 
 /// Cuts a run into intervals.
@@ -173,10 +217,12 @@ impl Intervals {
     fn end(&mut self) -> Interval {
         let lines = self.streams.values();
         let resent = lines.clone().map(|line| line.total_retrans).fold(self.udt_retransmits, u64::saturating_add);
+        let counts: Vec<UdpCounts> = lines.clone().filter_map(|line| line.udp).collect();
         let now = Totals {
             t_s: lines.clone().map(|line| line.t).fold(0.0, f64::max),
             bytes: lines.clone().map(|line| line.bytes).sum(),
             retransmits: resent,
+            udp: UdpOutcome::of(0, 0, &counts),
         };
         let rtts_s: Vec<f64> =
             lines.clone().filter_map(|line| line.rtt.map(|us| us / 1e6).or(line.ms_rtt.map(|ms| ms / 1e3))).collect();
@@ -189,9 +235,11 @@ impl Intervals {
             unix_s: None,
             bytes,
             bps: bytes as f64 * 8.0 / (now.t_s - self.begin.t_s).max(1e-9),
-            retransmits: self.sends.then(|| now.retransmits.saturating_sub(self.begin.retransmits)),
+            retransmits: (self.sends && counts.is_empty())
+                .then(|| now.retransmits.saturating_sub(self.begin.retransmits)),
             rtt_s: (self.sends && !rtts_s.is_empty()).then(|| rtts_s.iter().sum::<f64>() / rtts_s.len() as f64),
             cwnd_bytes: (self.sends && !windows.is_empty()).then(|| windows.iter().sum()),
+            udp: (!counts.is_empty()).then(|| Datagrams::between(&self.begin.udp, &now.udp)),
         };
         self.begin = now;
         interval
@@ -227,8 +275,26 @@ mod tests {
         assert_eq!((first.retransmits, first.cwnd_bytes, second.retransmits), (Some(20), Some(20_000), Some(20)));
         assert!((first.rtt_s.unwrap() - 0.003).abs() < 1e-9);
         assert_eq!(first.line(), "     0.0-1.0     159.8 Mb/s            20      3.000 ms    20.00 KB");
-        assert_eq!(Interval::HEADING.len(), first.line().len());
+        assert_eq!(first.heading().len(), first.line().len());
         assert!(first.is_first() && !second.is_first());
+    }
+
+    #[test]
+    fn datagrams_have_columns_of_their_own() {
+        let line = |t: f64, lost: u64| {
+            let text = format!(
+                r#"{{"kind":"sample","t":{t},"end":"sender","stream":0,"bytes":{},"datagrams":99,"datagrams_received":{},
+                "datagrams_lost":{lost},"datagrams_out_of_order":0,"datagrams_duplicate":0,"jitter_ns":1500}}"#,
+                t * 1e6,
+                t * 1e3
+            );
+            SampleLine::read(&text, "sender").unwrap()
+        };
+        let over = Intervals::new(1.0, true).take([line(1.0, 5), line(2.0, 7)].into_iter());
+        assert_eq!((over[1].udp.unwrap().received, over[1].udp.unwrap().lost), (1_000, 2));
+        assert_eq!(over[1].line(), "     1.0-2.0      8.000 Mb/s             2         1,000    1.500 us");
+        assert_eq!(over[1].heading().len(), over[1].line().len());
+        assert_eq!(over[1].retransmits, None);
     }
 
     #[test]

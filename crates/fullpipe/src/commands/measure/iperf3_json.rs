@@ -2,11 +2,14 @@
 //!
 //! Fields have iperf3's names and units. A field for which the record has nothing is left out.
 
+mod udp;
+
 use std::collections::BTreeMap;
 
+use fullpipe_path::record::udp::UdpCounts;
 use fullpipe_path::record::{Header, Outcome};
 use fullpipe_path::transport::UNLIMITED;
-use fullpipe_path::{Buffer, Direction, Path, Workload};
+use fullpipe_path::{Buffer, Direction, Path, Protocol, Workload};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +34,9 @@ struct Sample {
     snd_mss: u64,
     snd_wnd: Option<u64>,
     pmtu: Option<u64>,
+    /// The counts of plain UDP.
+    #[serde(flatten)]
+    udp: Option<UdpCounts>,
 }
 
 impl Sample {
@@ -66,7 +72,7 @@ struct Parsed {
     sends: bool,
 }
 
-/// Makes iperf3's JSON of a record over TCP. `every_s` is the length of an interval, s.
+/// Makes iperf3's JSON of a record over TCP or plain UDP. `every_s` is the length of an interval, s.
 ///
 /// # Errors
 /// The text is no record.
@@ -124,6 +130,19 @@ impl Parsed {
         self.outcome.after_omitted.as_ref().map_or(0.0, |later| later.omit_s)
     }
 
+    fn is_udp(&self) -> bool {
+        self.header.run.transport.protocol() == Protocol::Udp
+    }
+
+    /// A side's first tick whose time is not omitted, and its last one; the last one twice if all is omitted.
+    fn counted(&self, ticks: &[Tick]) -> (Tick, Tick) {
+        let last = ticks.last().cloned().unwrap_or_default();
+        let base = self.omitted_until_s().map_or_else(Tick::new, |until_s| {
+            ticks.iter().find(|tick| time_s(tick) >= until_s).unwrap_or(&last).clone()
+        });
+        (base, last)
+    }
+
     fn start(&self) -> Value {
         let (run, real) = (&self.header.run, &self.header.real);
         let client = if self.sends { &self.header.sender } else { &self.header.receiver };
@@ -145,13 +164,12 @@ impl Parsed {
             "connected": connected,
             "version": format!("fullpipe {}", self.header.program),
             "system_info": format!("Linux {host} {}", client.kernel),
-            "tcp_mss_default": client.mss,
             "target_bitrate": bitrate,
             "sock_bufsize": buffer,
             "sndbuf_actual": client.sndbuf,
             "rcvbuf_actual": client.rcvbuf,
             "test_start": {
-                "protocol": "TCP",
+                "protocol": if self.is_udp() { "UDP" } else { "TCP" },
                 "num_streams": transport.streams,
                 "omit": self.omit_s(),
                 "duration": duration_s,
@@ -173,6 +191,9 @@ impl Parsed {
             json!({ "time": format::http_time(seconds), "timesecs": seconds })
         });
         add(&mut start, [("connecting_to", connecting_to), ("timestamp", timestamp)]);
+        let (is_udp, size) = (self.is_udp(), self.header.sender.mss);
+        add(&mut start, [("tcp_mss_default", (!is_udp).then(|| client.mss.into()))]);
+        add(&mut start["test_start"], [("blksize", is_udp.then(|| size.into()))]);
         start
     }
 
@@ -215,6 +236,9 @@ impl Parsed {
     /// What the client's side carried between two ticks.
     fn interval(&self, before: &Tick, tick: &Tick, zero_s: f64, omitted: bool) -> Value {
         let (start_s, end_s) = (time_s(before) - zero_s, time_s(tick) - zero_s);
+        if self.is_udp() {
+            return self.udp_interval(before, tick, (start_s, end_s), omitted);
+        }
         let finish = |fields: &mut Value, retransmits: u64| {
             let retransmits = self.sends.then(|| retransmits.into());
             let (omitted, sender) = (Some(omitted.into()), Some(self.sends.into()));
@@ -249,20 +273,15 @@ impl Parsed {
     }
 
     fn end(&self) -> Value {
+        if self.is_udp() {
+            return self.udp_end();
+        }
         let outcome = &self.outcome;
         let (received_s, received_bytes, received_bps, sent_again) = match &outcome.after_omitted {
             Some(later) => (later.seconds, later.bytes, later.goodput_bps, later.retransmits),
             None => (outcome.seconds, outcome.bytes, outcome.goodput_bps, outcome.retransmits),
         };
-        // The first tick of a side whose time is not omitted, and the last one; the last one twice if all is omitted.
-        let ends = |ticks: &[Tick]| {
-            let last = ticks.last().cloned().unwrap_or_default();
-            let base = self.omitted_until_s().map_or_else(Tick::new, |until_s| {
-                ticks.iter().find(|tick| time_s(tick) >= until_s).unwrap_or(&last).clone()
-            });
-            (base, last)
-        };
-        let ((sent_base, sent), (received_base, received)) = (ends(&self.sender), ends(&self.receiver));
+        let ((sent_base, sent), (received_base, received)) = (self.counted(&self.sender), self.counted(&self.receiver));
         let sent_s = time_s(&sent) - time_s(&sent_base);
         let mut sent_bytes = 0;
         let mut streams = Vec::new();

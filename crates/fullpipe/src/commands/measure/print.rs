@@ -4,6 +4,7 @@ use std::path::Path as FilePath;
 
 use fullpipe_net::Measured;
 use fullpipe_net::stream::udt::UDP_BUFFER;
+use fullpipe_path::record::udp::UdpOutcome;
 use fullpipe_path::record::{Bottleneck, Outcome, Probed};
 use fullpipe_path::{Buffer, Direction, Path, Protocol, Run, Size};
 
@@ -48,13 +49,24 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
             }
         }
     }
-    let again = format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted");
+    let lost = outcome.udp.as_ref().map_or_else(
+        || format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted"),
+        datagrams,
+    );
     match outcome.queue_drops {
         Some(drops) => {
             let drops = format::count(drops, "packet", "packets");
-            outln!("loss        {again}, {drops} dropped by the bottleneck's queue");
+            outln!("loss        {lost}, {drops} dropped by the bottleneck's queue");
         }
-        None => outln!("loss        {again}"),
+        None => outln!("loss        {lost}"),
+    }
+    if let Some(later) = outcome.after_omitted.as_ref().and_then(|later| Some((later.omit_s, later.udp.as_ref()?))) {
+        outln!("            {} after the first {}", datagrams(later.1), format::seconds(later.0));
+    }
+    if let Some(udp) = &outcome.udp {
+        let disorder = [(udp.out_of_order, "out of order"), (udp.duplicates, "duplicate")]
+            .map(|(n, what)| format!(", {} {what}", format::thousands(n)));
+        outln!("jitter      {}{}", format::seconds(udp.jitter_s), disorder.concat());
     }
     if let Some(rtt) = outcome.loaded_rtt {
         let [idle, median, most] = [idle_s(text).unwrap_or(rtt.min_s), rtt.p50_s, rtt.p95_s].map(format::seconds);
@@ -69,6 +81,12 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
     if let Some(target) = target {
         outln!("record      {}", target.display());
     }
+}
+
+/// What became of datagrams, for people.
+fn datagrams(udp: &UdpOutcome) -> String {
+    let known = format::count(udp.received.saturating_add(udp.lost), "datagram", "datagrams");
+    format!("{} of {known} lost ({:.3}%)", format::thousands(udp.lost), 100.0 * udp.loss)
 }
 
 /// What probes showed, for people.
@@ -120,10 +138,11 @@ fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
 
 /// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
 pub fn warn_of_limits(run: &Run, measured: &Measured) {
-    if run.transport.protocol() == Protocol::Udt {
+    if run.transport.protocol() != Protocol::Tcp {
         // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
         let got = measured.receiver.rcvbuf / 2;
-        if got < UDP_BUFFER.0 && measured.outcome.retransmits > 0 {
+        let lost = measured.outcome.udp.map_or(measured.outcome.retransmits, |udp| udp.lost);
+        if got < UDP_BUFFER.0 && lost > 0 {
             errln!(
                 "warning: packets were lost, and the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which a burst \
                  can fill; there, as root: sysctl -w net.core.rmem_max={}",

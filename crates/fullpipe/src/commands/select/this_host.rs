@@ -41,7 +41,7 @@ impl ThisHost {
                 self.lacks_cc(&transport.cc, ranking).into_iter().chain(self.lacks_buffer(transport.buffer)).collect()
             }
             // It brings its own congestion control, and its buffers are in the program's memory.
-            Protocol::Udt => self.lacks_udp_buffer().into_iter().collect(),
+            Protocol::Udt | Protocol::Udp => self.lacks_udp_buffer().into_iter().collect(),
         }
     }
 

@@ -16,12 +16,14 @@ use fullpipe_net::serve::{Event, MeasurementPolicy, PendingClient, Purpose};
 use fullpipe_net::wire::is_proof;
 use fullpipe_net::{Admitted, AnonymousLimits, NetError};
 use fullpipe_path::ExitClass;
+use fullpipe_transfer::protocol::message::Task;
 use fullpipe_transfer::resolve::Base;
 use nix::sys::signal::Signal;
 
 use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
 use super::clients::Clients;
 use super::log::{Copy, Told, log};
+use super::metrics::{Kind, Metrics, Present, Way};
 use super::token_access::TokenAccess;
 
 /// Longest time that a process may take to end after its client has been served.
@@ -41,6 +43,8 @@ pub struct Parent {
     pub clients: Clients,
     /// The form of the log.
     pub told: Told,
+    /// Where clients are counted.
+    pub metrics: Metrics,
 }
 
 /// One client, as this process knows it.
@@ -53,6 +57,10 @@ struct Served<'a> {
     /// Whether the client has shown or proved a token here. The other process is not believed.
     has_token: bool,
     copy: Copy<'a>,
+    /// Counts the client as long as it is served.
+    present: Option<Present>,
+    /// Whether it has found all places taken.
+    was_busy: bool,
 }
 
 impl Parent {
@@ -74,7 +82,16 @@ impl Parent {
         let sent = send_job(&mut channel, &job, &fds);
         // From here on only the other process holds the connection, which ends with it.
         drop(socket);
-        let mut served = Served { peer, guest, control, admitted: None, has_token: false, copy: Copy::new(peer) };
+        let mut served = Served {
+            peer,
+            guest,
+            control,
+            admitted: None,
+            has_token: false,
+            copy: Copy::new(peer),
+            present: None,
+            was_busy: false,
+        };
         let done = sent.and_then(|()| self.answer(&mut channel, &mut served));
         drop(channel);
         let ended = end(&mut child);
@@ -93,6 +110,11 @@ impl Parent {
         loop {
             let answer = match channel::receive(channel)? {
                 Ask::Done(done) => {
+                    match served.present.take() {
+                        Some(present) => present.ends(done.as_ref().map(Option::as_ref)),
+                        None if done.is_err() && !served.was_busy => self.metrics.unserved(),
+                        None => {}
+                    }
                     return Ok(done.map(|copied| {
                         if let Some(copied) = copied {
                             served.copy.ends(&copied, self.told);
@@ -101,6 +123,7 @@ impl Parent {
                 }
                 Ask::Begins(request) => {
                     let token = self.clients.served(served.peer);
+                    served.present = Some(self.metrics.begins(Kind::Measurement, Way::of(request.direction)));
                     log(&Event::Begin { peer: served.peer, request: &request }, token.as_deref(), self.told);
                     continue;
                 }
@@ -118,11 +141,20 @@ impl Parent {
                     Ok(()) => {
                         self.clients.served(served.peer);
                         served.copy.begins(&task, self.told);
+                        served.present = match task {
+                            Task::Push(_) => Some(self.metrics.begins(Kind::Copy, Way::Received)),
+                            Task::Pull(_) => Some(self.metrics.begins(Kind::Copy, Way::Sent)),
+                            Task::Look(_) | Task::Compare(_) => None,
+                        };
                         Answer::Yes
                     }
                     Err(most) => Answer::Busy(most),
                 },
             };
+            if matches!(answer, Answer::Busy(_)) {
+                self.metrics.busy();
+                served.was_busy = true;
+            }
             channel::send(channel, &answer)?;
         }
     }
@@ -221,7 +253,7 @@ mod tests {
     use fullpipe_net::{ServeOptions, Server};
     use fullpipe_transfer::connection::token::Token;
     use fullpipe_transfer::connection::token_store::Tokens;
-    use fullpipe_transfer::protocol::message::{Sources, Task};
+    use fullpipe_transfer::protocol::message::Sources;
 
     use super::*;
 
@@ -241,7 +273,15 @@ mod tests {
             wants_proof: true,
         };
         let access = Some(TokenAccess::new(dir.path().to_owned(), tokens, told));
-        let parent = Parent { measure, copies: None, access, limits: None, clients: Clients::default(), told };
+        let parent = Parent {
+            measure,
+            copies: None,
+            access,
+            limits: None,
+            clients: Clients::default(),
+            told,
+            metrics: Metrics::new(),
+        };
         let look = || Ask::Admit(Task::Look(Sources::default()));
         let serve = move |socket, peer: &str, guest: &PendingClient, _| {
             let (mut ours, mut theirs) = UnixStream::pair().unwrap();
@@ -251,7 +291,16 @@ mod tests {
                 channel::send(&mut theirs, &ask).unwrap();
             }
             let copy = Copy::new(peer);
-            let mut served = Served { peer, guest, control: socket, admitted: None, has_token: false, copy };
+            let mut served = Served {
+                peer,
+                guest,
+                control: socket,
+                admitted: None,
+                has_token: false,
+                copy,
+                present: None,
+                was_busy: false,
+            };
             assert!(parent.answer(&mut ours, &mut served).unwrap().is_ok());
             let said: Vec<Answer> = (0..7).map(|_| channel::receive(&mut theirs).unwrap()).collect();
             assert!(said[..4].iter().all(|answer| matches!(answer, Answer::No(_))));

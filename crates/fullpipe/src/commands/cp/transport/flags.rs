@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fullpipe_path::transport::UDT;
+use fullpipe_path::transport::{UDP, UDT};
 use fullpipe_path::{Buffer, Dscp, Probability, Protocol, Rate, Size, Transport, TransportError};
 use fullpipe_profile::Profile;
 use fullpipe_transfer::protocol::sizing::SizingMode;
@@ -21,7 +21,7 @@ pub struct TransportArgs {
     /// the profile says that it is faster and UDP gets through (auto)
     #[arg(long, default_value = "auto", value_name = "auto|tcp|udt", help_heading = HEADING)]
     pub(super) transport: ProtocolChoice,
-    /// Whether a firewall is known to drop UDP on the way to the far host, so that `auto` means TCP.
+    /// Whether a copy over UDP to the far host has failed, as where a firewall drops it, so that `auto` means TCP.
     #[arg(skip)]
     pub udp_is_closed: bool,
     /// Use this congestion control of the sender's kernel, such as bbr [default: from the profile]
@@ -77,8 +77,13 @@ impl std::str::FromStr for ProtocolChoice {
         if text == "auto" {
             return Ok(ProtocolChoice::Auto);
         }
-        let protocol = text.parse().map(ProtocolChoice::Only);
-        protocol.map_err(|_: String| format!("'{text}' is no transport; choose auto, tcp or udt"))
+        match text.parse() {
+            Ok(Protocol::Udp) => {
+                Err("plain UDP loses data, so a copy cannot use it; choose auto, tcp or udt".to_owned())
+            }
+            Ok(protocol) => Ok(ProtocolChoice::Only(protocol)),
+            Err(_) => Err(format!("'{text}' is no transport; choose auto, tcp or udt")),
+        }
     }
 }
 
@@ -173,6 +178,10 @@ impl TransportArgs {
         } else if self.cc.as_deref() == Some(UDT) {
             return Err(Failure::usage(
                 "udt is no congestion control of TCP; give --transport udt instead of --cc udt",
+            ));
+        } else if self.cc.as_deref() == Some(UDP) {
+            return Err(Failure::usage(
+                "udp is no congestion control of TCP, and plain UDP cannot carry a copy; leave out --cc",
             ));
         }
         if self.sobas.is_some() && self.buffer != Some(Sizing::Sobas) {

@@ -19,15 +19,15 @@ use crate::sys::Arrived;
 use crate::{socket, sys};
 
 /// Most segments that the kernel cuts one buffer into (UDP_MAX_SEGMENTS of Linux before 6.9).
-const MAX_SEGMENTS: usize = 64;
+pub(super) const MAX_SEGMENTS: usize = 64;
 /// Most bytes of one message: what UDP over IPv4 carries.
-const MAX_SEND_BYTES: usize = 65_507;
+pub(super) const MAX_SEND_BYTES: usize = 65_507;
 /// Bytes of a buffer that holds whatever one message brings.
 pub(super) const RECEIVE_BYTES: usize = 1 << 16;
 /// MTU of a path that this kernel does not know, bytes.
-const DEFAULT_MTU: u32 = 1500;
+pub(super) const DEFAULT_MTU: u32 = 1500;
 /// Largest packet that is used, bytes: jumbo frames.
-const MAX_PACKET_BYTES: u32 = 9000;
+pub(super) const MAX_PACKET_BYTES: u32 = 9000;
 const IPV4_HEADER_BYTES: u32 = 20;
 const IPV6_HEADER_BYTES: u32 = 40;
 /// The kernel's buffers of a UDP socket. A receiver's must hold what arrives while its thread waits for a processor.
@@ -44,6 +44,21 @@ impl Datagrams {
     /// Binds a socket to an address that nobody else has, nor can get while the socket is there.
     pub(super) fn bind(address: SocketAddr) -> io::Result<Datagrams> {
         Datagrams::bind_as(address, false)
+    }
+
+    /// Binds a socket to the first port of a range that is free. Port 0 lets the kernel choose.
+    pub(super) fn listen(local: SocketAddr, (first, last): (u16, u16)) -> Result<Datagrams, NetError> {
+        let mut bound = Err(io::ErrorKind::AddrInUse.into());
+        for port in first..=last {
+            let mut at = local;
+            at.set_port(port);
+            bound = Datagrams::bind(at);
+            if bound.is_ok() {
+                break;
+            }
+        }
+        let address = || format!("{} (data ports {first} to {last})", local.ip());
+        bound.map_err(|source| NetError::Listen { address: address(), source })
     }
 
     /// Binds another socket to the port of this one. For UDP the kernel lets any user share a port that its owner shares, so this

@@ -1,0 +1,123 @@
+//! Profiles and selections over HTTP, for path controllers (`--http`): read-only, and the same answers as `fullpipe select`.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use blake3::Hash;
+
+use super::http::{Asked, Page, Problem};
+use crate::commands::select;
+use crate::failure::{Failure, Result};
+use crate::shipped_profile::text_of;
+
+/// Requests per second, and at once. A selection takes about 20 ms of a processor.
+const PER_SECOND: f64 = 20.0;
+/// Media type of answers.
+const JSON: &str = "application/json";
+
+/// What answers requests.
+pub struct Api {
+    /// File of the profile; none for the shipped one. It is read for each request, so that a new one counts at once.
+    profile: Option<PathBuf>,
+    /// Hash of the token that clients must give; none if they need none.
+    token: Option<Hash>,
+    /// When the last request came, and how many may still come then.
+    allowance: Mutex<(Instant, f64)>,
+}
+
+impl Api {
+    /// Answers from this profile, to clients with the token in this file.
+    ///
+    /// # Errors
+    /// The profile or the token cannot be read, or is none.
+    pub fn new(profile: Option<&Path>, token_file: Option<&Path>) -> Result<Api> {
+        let token = token_file.map(read_token).transpose()?;
+        let (text, name) = text_of(profile)?;
+        fullpipe_profile::Profile::parse(&text, name)?;
+        Ok(Api { profile: profile.map(Path::to_owned), token, allowance: Mutex::new((Instant::now(), PER_SECOND)) })
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// It gets no page.
+    pub fn answer(&self, asked: &Asked) -> std::result::Result<Page, Problem> {
+        // Hashes take the same time to compare whatever is wrong.
+        if self.token.is_some() && self.token != asked.bearer.as_ref().map(|token| blake3::hash(token.as_bytes())) {
+            return Err(Problem::Unauthorized);
+        }
+        if !self.allows(Instant::now()) {
+            return Err(Problem::TooMany);
+        }
+        let internal = |failure: Failure| Problem::Internal(failure.to_string());
+        let text = match asked.path.as_str() {
+            "/v1/select" => {
+                let (text, name) = text_of(self.profile.as_deref()).map_err(internal)?;
+                select::answer(&text, name, &asked.query).map_err(|failure| Problem::Wrong(failure.to_string()))?
+            }
+            "/v1/profiles" => text_of(self.profile.as_deref()).map_err(internal)?.0.into_owned(),
+            "/v1/openapi.json" => include_str!("openapi.json").to_owned(),
+            _ => return Err(Problem::Missing),
+        };
+        Ok(Page { media: JSON, text })
+    }
+
+    /// Whether one more request may come now.
+    fn allows(&self, now: Instant) -> bool {
+        let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, left) = *allowance;
+        let left = (left + now.saturating_duration_since(last).as_secs_f64() * PER_SECOND).min(PER_SECOND);
+        *allowance = (now, (left - 1.0).max(0.0));
+        left >= 1.0
+    }
+}
+
+/// The hash of the token in a file: its first line.
+fn read_token(file: &Path) -> Result<Hash> {
+    let at = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Failure::usage(format!("--http-token-file {at}: it cannot be read: {e}")))?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    if token.len() < 16 {
+        let why = format!(
+            "--http-token-file {at}: its first line must have 16 characters or more; make one with: openssl rand -hex 24"
+        );
+        return Err(Failure::usage(why));
+    }
+    Ok(blake3::hash(token.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_as_many_as_a_second_allows() {
+        let api = Api::new(None, None).ok().unwrap();
+        let now = Instant::now();
+        assert_eq!((0..100).filter(|_| api.allows(now)).count() as f64, PER_SECOND);
+        let later = now + Duration::from_millis(100);
+        assert_eq!((0..100).filter(|_| api.allows(later)).count(), 2);
+    }
+
+    /// What the description says is there, and nothing else is.
+    #[test]
+    fn the_description_is_of_what_is_there() {
+        let described: serde_json::Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let asked = |path: &str, query: &[(&str, &str)]| Asked {
+            path: path.to_owned(),
+            query: query.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            bearer: None,
+        };
+        let api = Api::new(None, None).ok().unwrap();
+        for path in described["paths"].as_object().unwrap().keys() {
+            assert!(api.answer(&asked(path, &[("rtt", "10ms")])).is_ok(), "{path}");
+        }
+        let parameters = described["paths"]["/v1/select"]["get"]["parameters"].as_array().unwrap();
+        let names: Vec<&str> = parameters.iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(names, select::ASKED);
+    }
+}

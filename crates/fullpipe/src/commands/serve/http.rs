@@ -1,0 +1,254 @@
+//! Answers HTTP/1.1 requests that only read: GET and HEAD, one for each connection (RFC 9110, RFC 9112).
+//!
+//! A client has a few seconds and a few kilobytes, and there are few connections at once, so none of them can disturb the server.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+/// Longest request, bytes.
+const MAX_REQUEST: usize = 8 << 10;
+/// Most fields in the header of a request.
+const MAX_FIELDS: usize = 64;
+/// Time in which a request must have come, and in which its answer must have gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most connections at once. More are closed unheard.
+const MAX_CONNECTIONS: usize = 16;
+
+/// What a client asks for.
+pub struct Asked {
+    /// Path, as it came.
+    pub path: String,
+    /// Names and values of the query, decoded, in their order.
+    pub query: Vec<(String, String)>,
+    /// Token of an `Authorization: Bearer` (RFC 6750).
+    pub bearer: Option<String>,
+}
+
+/// A page: its media type and its text.
+pub struct Page {
+    /// Media type.
+    pub media: &'static str,
+    /// Content.
+    pub text: String,
+}
+
+/// Why there is no page.
+pub enum Problem {
+    /// The request is wrong, and how.
+    Wrong(String),
+    /// It lacks a valid token.
+    Unauthorized,
+    /// There is no such page.
+    Missing,
+    /// Only GET and HEAD are answered.
+    Method,
+    /// Too many requests came at once.
+    TooMany,
+    /// This server lacks something.
+    Internal(String),
+}
+
+/// Answers a request.
+pub type Pages = Arc<dyn Fn(&Asked) -> Result<Page, Problem> + Send + Sync>;
+
+impl Problem {
+    /// Status, a field that goes with it, and the reason.
+    fn parts(self) -> (&'static str, &'static str, String) {
+        match self {
+            Problem::Wrong(why) => ("400 Bad Request", "", why),
+            Problem::Unauthorized => (
+                "401 Unauthorized",
+                "WWW-Authenticate: Bearer\r\n",
+                "give this server's token, as Authorization: Bearer TOKEN".to_owned(),
+            ),
+            Problem::Missing => ("404 Not Found", "", "there is no such page".to_owned()),
+            Problem::Method => {
+                ("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "everything here can only be read".to_owned())
+            }
+            Problem::TooMany => ("429 Too Many Requests", "Retry-After: 1\r\n", "ask again in a second".to_owned()),
+            Problem::Internal(why) => ("500 Internal Server Error", "", why),
+        }
+    }
+}
+
+/// An address to listen on: ADDRESS:PORT, or a port, which is that of 127.0.0.1.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
+    port.or_else(|_| text.parse())
+        .map_err(|_| "give a port, or an address of this host with a port, such as 192.0.2.1:9412".into())
+}
+
+/// Answers requests at an address until the process ends; returns the address.
+///
+/// # Errors
+/// The address is in use, or not this host's; this user may not use the port; there is no thread.
+pub fn listen(address: SocketAddr, pages: Pages) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    let present = Arc::<AtomicUsize>::default();
+    let accept = move || {
+        loop {
+            let Ok((stream, _)) = listener.accept() else {
+                // Descriptors may be lacking for a while.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if present.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
+                present.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (pages, place) = (pages.clone(), present.clone());
+            let answer = move || {
+                let _ = answer(stream, &pages);
+                place.fetch_sub(1, Ordering::Relaxed);
+            };
+            if std::thread::Builder::new().stack_size(256 << 10).spawn(answer).is_err() {
+                present.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::Builder::new().name("http".into()).stack_size(256 << 10).spawn(accept)?;
+    Ok(address)
+}
+
+/// Answers the request of one connection. Problems are told as RFC 9457 says.
+fn answer(mut stream: TcpStream, pages: &Pages) -> io::Result<()> {
+    let request = request(&mut stream)?;
+    let answer = match &request {
+        None => Err(Problem::Wrong("this is no HTTP request that is understood here".to_owned())),
+        Some((method, _)) if method != "GET" && method != "HEAD" => Err(Problem::Method),
+        Some((_, asked)) => pages(asked),
+    };
+    let (status, field, page) = match answer {
+        Ok(page) => ("200 OK", "", page),
+        Err(problem) => {
+            let (status, field, detail) = problem.parts();
+            let (code, title) = status.split_once(' ').unwrap_or((status, ""));
+            let text = json!({"title": title, "status": code.parse::<u16>().ok(), "detail": detail}).to_string();
+            (status, field, Page { media: "application/problem+json", text })
+        }
+    };
+    let mut whole = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{field}Cache-Control: no-store\r\n\
+         Connection: close\r\n\r\n",
+        page.media,
+        page.text.len()
+    );
+    if request.is_none_or(|(method, _)| method != "HEAD") {
+        whole.push_str(&page.text);
+    }
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(whole.as_bytes())
+}
+
+/// Receives a request; returns its method, and what it asks for. `None` if what came is no request.
+///
+/// # Errors
+/// The client is gone, or too slow.
+fn request(stream: &mut TcpStream) -> io::Result<Option<(String, Asked)>> {
+    let until = Instant::now() + PATIENCE;
+    let (mut bytes, mut part) = (Vec::new(), [0; 1024]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let n = stream.read(&mut part)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&part[..n]);
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut request = httparse::Request::new(&mut fields);
+        match request.parse(&bytes) {
+            Ok(httparse::Status::Complete(_)) => {
+                let (Some(method), Some(target)) = (request.method, request.path) else { return Ok(None) };
+                let (path, query) = target.split_once('?').unwrap_or((target, ""));
+                let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+                let mut named = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
+                let value = named.next().and_then(|field| std::str::from_utf8(field.value).ok());
+                let bearer = value.and_then(|value| value.split_once(' '));
+                let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+                let bearer = bearer.map(|(_, token)| token.trim().to_owned());
+                return Ok(Some((method.to_owned(), Asked { path: path.to_owned(), query, bearer })));
+            }
+            Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => {}
+            _ => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends what a client says, and returns all that comes back.
+    fn ask(server: SocketAddr, says: &[u8]) -> String {
+        let mut stream = TcpStream::connect(server).unwrap();
+        stream.write_all(says).unwrap();
+        let mut said = String::new();
+        let _ = stream.read_to_string(&mut said);
+        said
+    }
+
+    #[test]
+    fn only_what_is_there_is_read() {
+        let pages: Pages = Arc::new(|asked| match asked.path.as_str() {
+            "/x" => Ok(Page { media: "text/plain", text: format!("{:?} {:?}", asked.query, asked.bearer) }),
+            _ => Err(Problem::Missing),
+        });
+        let server = listen(([127, 0, 0, 1], 0).into(), pages).unwrap();
+        let found = ask(server, b"GET /x?y=1%25&z HTTP/1.1\r\nauthorization: bearer t\r\n\r\n");
+        let text = "[(\"y\", \"1%\"), (\"z\", \"\")] Some(\"t\")";
+        assert!(found.starts_with("HTTP/1.1 200 OK\r\n") && found.ends_with(&format!("\r\n\r\n{text}")), "{found}");
+        let head = ask(server, b"HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert!(head.contains("Content-Length: 7\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        for (says, status) in [
+            ("GET /y HTTP/1.1\r\n\r\n", "404"),
+            ("POST /x HTTP/1.1\r\n\r\n", "405"),
+            ("nonsense\r\n\r\n", "400"),
+            ("GET /x SSH-2.0\r\n\r\n", "400"),
+        ] {
+            let said = ask(server, says.as_bytes());
+            assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{says}: {said}");
+        }
+        let long = [b"GET /x HTTP/1.1\r\nA: ".as_slice(), &[b'a'; MAX_REQUEST]].concat();
+        let said = ask(server, &long);
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 400 "), "{said}");
+    }
+
+    #[test]
+    fn who_says_nothing_takes_a_place_and_no_more() {
+        let pages: Pages = Arc::new(|_| Ok(Page { media: "text/plain", text: "hello".into() }));
+        let server = listen(([127, 0, 0, 1], 0).into(), pages).unwrap();
+        let mut silent: Vec<_> = (1..MAX_CONNECTIONS).map(|_| TcpStream::connect(server).unwrap()).collect();
+        // They are accepted in order, so all silent ones have their places when this one is answered.
+        assert!(ask(server, b"GET / HTTP/1.1\r\n\r\n").ends_with("hello"));
+        silent.push(TcpStream::connect(server).unwrap());
+        // One more is closed unheard; a place comes back with the first that is given up.
+        let mut said = Vec::new();
+        let mut refused = TcpStream::connect(server).unwrap();
+        let _ = refused.read_to_end(&mut said);
+        assert!(said.is_empty());
+        drop(silent);
+        let until = Instant::now() + PATIENCE;
+        while !ask(server, b"GET / HTTP/1.1\r\n\r\n").ends_with("hello") {
+            assert!(Instant::now() < until, "no place has come back");
+        }
+    }
+
+    #[test]
+    fn a_port_alone_is_for_this_host_alone() {
+        assert_eq!(address("9412"), Ok(([127, 0, 0, 1], 9412).into()));
+        assert_eq!(address("[::]:9412").map(|address| address.port()), Ok(9412));
+        for text in ["", "host:1", "192.0.2.1", "70000"] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Counts what a server has done since its start, for Prometheus. No count tells a name or an address.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use fullpipe_path::Direction;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::channel::{Copied, Failed};
+use super::http::Page;
+
+/// Media type of the page.
+const MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What a client is served with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Kind {
+    /// Files are copied.
+    Copy,
+    /// A path is measured.
+    Measurement,
+}
+
+/// Which way data goes, seen from the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Way {
+    /// From the client to the server.
+    Received,
+    /// From the server to the client.
+    Sent,
+}
+
+impl Way {
+    /// The server's way for a client's direction.
+    pub fn of(direction: Direction) -> Way {
+        match direction {
+            Direction::Send => Way::Received,
+            Direction::Receive => Way::Sent,
+        }
+    }
+}
+
+/// How serving a client has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Outcome {
+    /// All was done.
+    Complete,
+    /// Some files were not copied.
+    Incomplete,
+    /// It failed.
+    Failed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByKind {
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByWay {
+    direction: Way,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    kind: Kind,
+    direction: Way,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Unserved {
+    reason: Reason,
+}
+
+/// Why a client was not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Reason {
+    /// All places were taken.
+    Busy,
+    /// It has no valid token, may not do what it asked for, is of another version, or went away.
+    Other,
+}
+
+/// The counts. Clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    start: SystemTime,
+    connections: Counter,
+    unserved: Family<Unserved, Counter>,
+    clients: Family<ByKind, Gauge<i64, AtomicI64>>,
+    ended: Family<Ended, Counter>,
+    seconds: Family<Ended, Counter<f64, AtomicU64>>,
+    files: Family<ByWay, Counter>,
+    bytes: Family<ByWay, Counter>,
+    skipped: Family<ByWay, Counter>,
+}
+
+/// A client that is served now. It counts as present until this is dropped.
+pub struct Present {
+    metrics: Metrics,
+    kind: Kind,
+    way: Way,
+    begin: Instant,
+}
+
+impl Present {
+    /// Counts the client as served: with what was copied, or without success.
+    pub fn ends(self, done: Result<Option<&Copied>, &Failed>) {
+        let skipped = |copied: &Copied| copied.skipped.total.saturating_add(copied.summary.skipped.total);
+        let outcome = match done {
+            Err(_) => Outcome::Failed,
+            Ok(Some(copied)) if skipped(copied) > 0 => Outcome::Incomplete,
+            Ok(_) => Outcome::Complete,
+        };
+        let (metrics, by) = (&self.metrics, ByWay { direction: self.way });
+        let ended = Ended { kind: self.kind, direction: self.way, outcome };
+        metrics.ended.get_or_create(&ended).inc();
+        metrics.seconds.get_or_create(&ended).inc_by(self.begin.elapsed().as_secs_f64());
+        if let Ok(Some(copied)) = done {
+            let new = copied.summary.files.saturating_sub(copied.summary.present);
+            metrics.files.get_or_create(&by).inc_by(new);
+            metrics.bytes.get_or_create(&by).inc_by(copied.summary.bytes);
+            metrics.skipped.get_or_create(&by).inc_by(skipped(copied));
+        }
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.metrics.clients.get_or_create(&ByKind { kind: self.kind }).dec();
+    }
+}
+
+impl Metrics {
+    /// Counts from zero, and from now on.
+    pub fn new() -> Metrics {
+        Metrics {
+            start: SystemTime::now(),
+            connections: Counter::default(),
+            unserved: Family::default(),
+            clients: Family::default(),
+            ended: Family::default(),
+            seconds: Family::default(),
+            files: Family::default(),
+            bytes: Family::default(),
+            skipped: Family::default(),
+        }
+    }
+
+    /// Counts a client that begins to be served.
+    pub fn begins(&self, kind: Kind, way: Way) -> Present {
+        self.clients.get_or_create(&ByKind { kind }).inc();
+        Present { metrics: self.clone(), kind, way, begin: Instant::now() }
+    }
+
+    /// Counts a client that found all places taken.
+    pub fn busy(&self) {
+        self.unserved.get_or_create(&Unserved { reason: Reason::Busy }).inc();
+    }
+
+    /// Counts a client that was not served for another reason.
+    pub fn unserved(&self) {
+        self.unserved.get_or_create(&Unserved { reason: Reason::Other }).inc();
+    }
+
+    /// Counts a connection that has ended.
+    pub fn disconnects(&self) {
+        self.connections.inc();
+    }
+
+    /// The page that Prometheus reads (OpenMetrics 1.0).
+    pub fn page(&self) -> Option<Page> {
+        let mut all = Registry::with_prefix("fullpipe");
+        all.register("build", "The program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        let start: Gauge<f64, AtomicU64> = Gauge::default();
+        start.set(self.start.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()));
+        all.register_with_unit("start_time", "When the server was started, since 1970", Unit::Seconds, start);
+        all.register("connections", "Connections that have ended, refused ones included", self.connections.clone());
+        all.register("unserved_clients", "Clients that were not served, by reason", self.unserved.clone());
+        all.register("present_clients", "Clients that are being served", self.clients.clone());
+        all.register("served_clients", "Copies and measurements that have ended", self.ended.clone());
+        all.register_with_unit("serving", "Time that those took", Unit::Seconds, self.seconds.clone());
+        all.register("copied_files", "Files of ended copies that were not there before", self.files.clone());
+        all.register_with_unit("copied", "Content of files that ended copies moved", Unit::Bytes, self.bytes.clone());
+        all.register("skipped_files", "Files that ended copies had to leave out", self.skipped.clone());
+        let mut text = String::new();
+        encode(&mut text, &all).ok()?;
+        Some(Page { media: MEDIA, text })
+    }
+}

@@ -1,0 +1,144 @@
+//! What `fullpipe serve` answers over HTTP: `--metrics` to Prometheus, `--http` to path controllers.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output};
+
+use common::{NO_CONFIG, Server, error};
+
+/// What a server answers at a path below one of its URLs, with its headers.
+fn get(server: &Server, url: &str, path: &str, fields: &str) -> String {
+    let url = server.listening[url].as_str().unwrap();
+    let (host, top) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.write_all(format!("GET /{top}{path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n").as_bytes()).unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
+}
+
+/// The values on the page, by name and labels.
+fn values(server: &Server) -> BTreeMap<String, f64> {
+    let page = get(server, "metrics", "", "");
+    let (head, body) = page.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("Content-Type: application/openmetrics-text"));
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    let lines = body.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once(' ').map(|(name, value)| (name.to_owned(), value.parse().unwrap())).unwrap())
+        .collect()
+}
+
+#[test]
+fn counts_are_those_of_what_was_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::create_dir_all(at("root/in")).unwrap();
+    fs::create_dir_all(at("secret-name")).unwrap();
+    for (name, len) in [("a", 1_000_000), ("b", 234_567)] {
+        fs::write(at(&format!("secret-name/{name}")), vec![7; len]).unwrap();
+    }
+    let server = Server::start(&format!("--root {} --token-file {} --metrics 127.0.0.1:0", at("root"), at("token")));
+    let run = |words: &[&str], token: &str| -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.args(words).env("XDG_CONFIG_HOME", NO_CONFIG).env_remove("FULLPIPE_TOKEN");
+        if !token.is_empty() {
+            command.env("FULLPIPE_TOKEN", token);
+        }
+        command.output().unwrap()
+    };
+    let good = |output: Output| assert_eq!(error(&output).0, 0, "{}", error(&output).1);
+    let at_first = values(&server);
+    assert!(at_first["fullpipe_start_time_seconds"] > 1.6e9 && !at_first.keys().any(|name| name.contains("copied")));
+
+    let token = fs::read_to_string(at("token")).unwrap().trim().to_owned();
+    let url = format!("fullpipe://{}/in", server.address);
+    good(run(&["cp", "-r", &at("secret-name"), &url], &token));
+    good(run(&["cp", "-ru", &at("secret-name"), &url], &token));
+    good(run(&["cp", &format!("{url}/secret-name/b"), &at("b")], &token));
+    good(run(&["measure", &server.address, "--size", "2MB"], &token));
+    assert_ne!(error(&run(&["measure", &server.address, "--size", "2MB"], "")).0, 0);
+    server.log(5);
+
+    let found = values(&server);
+    for (name, value) in [
+        ("served_clients_total{kind=\"Copy\",direction=\"Received\",outcome=\"Complete\"}", 2.0),
+        ("served_clients_total{kind=\"Copy\",direction=\"Sent\",outcome=\"Complete\"}", 1.0),
+        ("served_clients_total{kind=\"Measurement\",direction=\"Received\",outcome=\"Complete\"}", 1.0),
+        ("copied_files_total{direction=\"Received\"}", 2.0),
+        ("copied_files_total{direction=\"Sent\"}", 1.0),
+        ("copied_bytes_total{direction=\"Received\"}", 1_234_567.0),
+        ("copied_bytes_total{direction=\"Sent\"}", 234_567.0),
+        ("unserved_clients_total{reason=\"Other\"}", 1.0),
+        ("present_clients{kind=\"Copy\"}", 0.0),
+        ("present_clients{kind=\"Measurement\"}", 0.0),
+    ] {
+        assert_eq!(found.get(&format!("fullpipe_{name}")), Some(&value), "{name}: {found:#?}");
+    }
+    assert!(found["fullpipe_connections_total"] >= 5.0);
+    let page = get(&server, "metrics", "", "");
+    assert!(!page.contains("secret-name") && !page.contains(&at("")), "{page}");
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = common::fullpipe(&format!("serve --port 0 --bind 127.0.0.1 --metrics {address}"));
+    let (code, text) = error(&output);
+    assert!(code == 3 && text.contains(&format!("--metrics {address}: cannot listen there")), "{code} {text}");
+    let (code, text) = error(&common::fullpipe("serve --metrics nowhere"));
+    assert!(code == 2 && text.contains("give a port, or an address of this host with a port"), "{code} {text}");
+}
+
+#[test]
+fn a_path_controller_gets_what_select_prints() {
+    let server = Server::start("--http 127.0.0.1:0");
+    let answer = get(&server, "http", "/select?rtt=91.6ms&rate=10gbit&loss=1e-5&size=1GB", "");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("Content-Type: application/json\r\n"), "{head}");
+    let printed = common::fullpipe("select --rtt 91.6ms --rate 10gbit --loss 1e-5 --size 1GB --json");
+    assert_eq!(body, String::from_utf8_lossy(&printed.stdout).trim_end());
+    for (query, says) in [
+        ("?rate=10gbit", "give the round-trip time"),
+        ("?rtt=soon", "invalid value 'soon'"),
+        ("?rtt=10ms&rtt=20ms", "cannot be used multiple times"),
+        ("?rtt=10ms&profile=/etc/passwd", "'profile' is not asked for"),
+        ("?rtt=10ms&size=1GB&duration=1s", "--duration"),
+        ("?rtt=10ms&queue=1MB", "--queue needs the capacity"),
+    ] {
+        let answer = get(&server, "http", &format!("/select{query}"), "");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 400 ") && head.contains("application/problem+json"), "{query}: {answer}");
+        let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{query}: {answer}");
+    }
+    assert!(get(&server, "http", "/profiles", "").contains("\"version\""));
+}
+
+#[test]
+fn a_path_controller_needs_the_token_if_there_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("http-token");
+    fs::write(&file, "0123456789abcdef\n").unwrap();
+    let server = Server::start(&format!("--http 127.0.0.1:0 --http-token-file {}", file.display()));
+    for (fields, status) in [
+        ("", "401"),
+        ("Authorization: Bearer 0123456789abcdeF\r\n", "401"),
+        ("Authorization: Basic 0123456789abcdef\r\n", "401"),
+        ("Authorization: Bearer 0123456789abcdef\r\n", "200"),
+    ] {
+        let answer = get(&server, "http", "/select?rtt=10ms", fields);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{fields}: {answer}");
+    }
+    fs::write(&file, "short\n").unwrap();
+    let flags = format!("serve --port 0 --bind 127.0.0.1 --http 0 --http-token-file {}", file.display());
+    let (code, text) = error(&common::fullpipe(&flags));
+    assert!(code == 2 && text.contains("must have 16 characters or more"), "{code} {text}");
+}

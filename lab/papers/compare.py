@@ -1,0 +1,204 @@
+"""Measures one statement of a paper on our runs: an estimate with its interval, and two p-values.
+
+A statement says that a quantity lies between two bounds. `p_holds` is small if the runs show that it does,
+and `p_fails` is small if they show that it does not. Both are uncorrected.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from fullpipe.confidence import interval, p_not_below, ratio
+from fullpipe.transition import fit_dual_sigmoid, fit_shape
+from numpy.typing import NDArray
+from scipy import stats
+
+Floats = NDArray[np.float64]
+
+MIN_RUNS = 10
+"""The fewest runs of a cell that a verdict may rest on."""
+_SHAPE_DRAWS = 4000
+"""Simulated profiles per p-value of a shape: the smallest p-value is 1/4001, below 0.05 / 160 after Holm."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The range in which a paper says that a quantity lies; an open end is infinite."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        """The range in words."""
+        if math.isinf(self.high):
+            return f"over {self.low:g}"
+        return f"under {self.high:g}" if math.isinf(self.low) else f"{self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison of a clause.
+
+    Attributes:
+        label: The conditions in which this part differs from the other parts of its clause.
+        n: The number of runs, or of replicates of a profile; of two cells, the smaller.
+        estimate: The quantity in its own unit; NaN without runs.
+        low: The lower end of its 95% interval, for this part alone.
+        high: The upper end.
+        p_holds: The p-value of "the statement is false"; None if there are too few runs.
+        p_fails: The p-value of "the statement is true"; None if there are too few runs.
+        effect: The distance from the nearest bound in standard deviations of a run (Hedges' g), positive
+            inside the bounds; None where the estimate is an effect size itself.
+        note: What else was found.
+    """
+
+    label: str
+    n: int
+    estimate: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p_holds: float | None = None
+    p_fails: float | None = None
+    effect: float | None = None
+    note: str = ""
+
+
+def _between(bounds: Bounds, p_at_most: Callable[[float], float]) -> tuple[float, float]:
+    """Combines the one-sided tests of both bounds: (p_holds, p_fails).
+
+    Both bounds must hold, so the larger p-value counts (an intersection-union test). One violated bound is
+    enough to fail, so with two bounds the smaller p-value counts twice (Bonferroni).
+
+    Args:
+        bounds: The range.
+        p_at_most: The p-value of "the quantity is at most this"; one minus it is that of "at least this".
+    """
+    sides = [] if math.isinf(bounds.low) else [p_at_most(bounds.low)]
+    sides += [] if math.isinf(bounds.high) else [1 - p_at_most(bounds.high)]
+    return max(sides), min(1.0, len(sides) * min(1 - p for p in sides))
+
+
+def _hedges(sd: float, df: float, distance: float) -> float | None:
+    return None if sd == 0 else (1 - 3 / (4 * df - 1)) * distance / sd
+
+
+def _distance(estimate: float, bounds: Bounds) -> float:
+    return min(estimate - bounds.low, bounds.high - estimate)
+
+
+def level(label: str, runs: Floats, bounds: Bounds) -> Part:
+    """Compares the mean of a cell with the paper's range (Student's t)."""
+    x = runs[np.isfinite(runs)]
+    if len(x) < MIN_RUNS or len(x) < len(runs):
+        note = "" if len(x) == len(runs) else f"{len(runs) - len(x)} of {len(runs)} runs have no value"
+        return Part(label, len(x), float(x.mean()) if len(x) else math.nan, note=note)
+    mean, n = float(x.mean()), len(x)
+    low, high = interval(x, "t", 0.95)
+
+    def p_at_most(bound: float) -> float:
+        if np.ptp(x) == 0:
+            return float(mean <= bound)
+        return float(stats.ttest_1samp(x, bound, alternative="greater").pvalue)
+
+    holds, fails = _between(bounds, p_at_most)
+    effect = _hedges(float(x.std(ddof=1)), n - 1, _distance(mean, bounds))
+    return Part(label, n, mean, low, high, holds, fails, effect)
+
+
+def ratio_of(label: str, over: Sequence[Floats], under: Sequence[Floats], bounds: Bounds) -> Part:
+    """Compares a ratio of cells with the paper's range: Student's t on the logarithm of each seed's ratio.
+
+    Runs of one seed have the same start instants and pauses in every cell, so they are compared as pairs. The
+    estimate is the geometric mean of the ratios. The effect is in standard deviations of a pair's logarithm.
+
+    Args:
+        label: The part's conditions.
+        over: The cells above the line, each with one value per seed, in the same order.
+        under: The cells below the line.
+        bounds: The range of the ratio.
+    """
+    n = min(map(len, (*over, *under)))
+    cells = np.array([x[:n] for x in (*over, *under)])
+    if n < MIN_RUNS or not (cells > 0).all():
+        return Part(label, n, note="" if n < MIN_RUNS else "a run has no value")
+    logs = np.log(cells[: len(over)]).sum(axis=0) - np.log(cells[len(over) :]).sum(axis=0)
+    with np.errstate(divide="ignore"):
+        found = level(label, logs, Bounds(float(np.log(max(bounds.low, 0.0))), float(np.log(bounds.high))))
+    estimate, low, high = (math.exp(x) for x in (found.estimate, found.low, found.high))
+    return replace(found, estimate=estimate, low=low, high=high)
+
+
+def spread_of(label: str, after: Floats, before: Floats, bounds: Bounds) -> Part:
+    """Compares the ratio of two cells' spreads with the paper's range.
+
+    The spread is the mean distance from the median, as in Brown and Forsythe's test. Its interval is
+    Fieller's.
+    """
+    n = min(len(after), len(before))
+    if n < MIN_RUNS or not (np.isfinite(after).all() and np.isfinite(before).all()):
+        return Part(label, n)
+    a, b = (np.abs(x - np.median(x)) for x in (after, before))
+    if b.max() == 0:
+        return Part(label, n, note="all runs below the line are equal")
+    found = ratio(a, b)
+    holds, fails = _between(bounds, lambda bound: 1 - p_not_below(a, b, bound))
+    return Part(label, n, found.ratio, found.low, found.high, holds, fails)
+
+
+def correlation(label: str, x: Floats, y: Floats, bounds: Bounds) -> Part:
+    """Compares the rank correlation over the runs of one cell (Spearman; Bonett and Wright).
+
+    The runs must be exchangeable: repeats of one configuration that differ by their seed.
+    """
+    kept = np.isfinite(x) & np.isfinite(y)
+    x, y = x[kept], y[kept]
+    n = len(x)
+    if n < MIN_RUNS or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Part(label, n, note="all values are equal" if n >= MIN_RUNS else "")
+    rho = float(stats.spearmanr(x, y).statistic)
+    z = math.atanh(min(max(rho, -0.999999), 0.999999))
+    error = math.sqrt((1 + rho**2 / 2) / (n - 3))
+    low, high = (math.tanh(z + side * stats.norm.ppf(0.975) * error) for side in (-1, 1))
+
+    holds, fails = _between(bounds, lambda bound: float(stats.norm.sf((z - math.atanh(bound)) / error)))
+    return Part(label, n, rho, low, high, holds, fails)
+
+
+def share(label: str, events: Sequence[bool], note: str = "") -> Part:
+    """Tests whether a statement holds in most replicates of a profile (binomial test against one half)."""
+    n, k = len(events), sum(events)
+    if n < MIN_RUNS:
+        return Part(label, n, k / n if n else math.nan, note=note)
+    found = stats.binomtest(k, n)
+    low, high = found.proportion_ci(0.95)
+    holds = float(stats.binomtest(k, n, alternative="greater").pvalue)
+    fails = float(stats.binomtest(k, n, alternative="less").pvalue)
+    return Part(label, n, k / n, float(low), float(high), holds, fails, note=note)
+
+
+def shape(label: str, rtt_ms: Floats, rates: Floats, wanted: str) -> Part:
+    """Tests whether a profile has a shape: the runs must exclude all others for it, or it against it."""
+    counts = np.unique(rtt_ms, return_counts=True)[1]
+    if len(counts) < 4 or counts.min() < MIN_RUNS:
+        return Part(label, int(counts.min(initial=0)) if len(counts) else 0)
+    fit = fit_shape(rtt_ms, rates, draws=_SHAPE_DRAWS)
+
+    def best(is_wanted: bool) -> float:
+        return max((s.p_value or 0.0) for s in fit.splits if (s.shape == wanted) == is_wanted)
+
+    words = "no profile fits that is concave, then convex" if fit.shape == "none" else " or ".join(fit.shapes)
+    turning = (
+        ""
+        if fit.between_ms is None
+        else f", turning between {fit.between_ms[0]:g} and {fit.between_ms[1]:g} ms"
+    )
+    # A curve that no shape fits refutes the wanted one, and shows none.
+    holds = 1.0 if fit.shape == "none" else best(False)
+    return Part(label, int(counts.min()), p_holds=holds, p_fails=best(True), note=words + turning)
+
+
+def transition_ms(rtt_ms: Floats, rates: Floats, overlap: bool, capacity: float | None = None) -> float:
+    """The papers' transition RTT (ms) of one replicate of a profile; NaN if there is none."""
+    found = fit_dual_sigmoid(rtt_ms, rates, capacity=capacity, overlap=overlap).papers_tau_t_ms
+    return math.nan if found is None else found

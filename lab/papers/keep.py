@@ -1,0 +1,217 @@
+"""Keeps what the verdicts rest on, one row per run and 1 Hz traces, as small Parquet files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from fullpipe import read_runs
+from fullpipe.dynamics import drop_ramp, lyapunov, poincare, resample, traces
+from fullpipe.errors import RecordError, UsageError
+from fullpipe.model import decompose
+from fullpipe.runs import Runs
+from numpy.typing import NDArray
+
+from lab.papers.cells import AXES, Cells
+
+FOLDER = Path(__file__).parent / "records"
+MAX_BYTES = 20_000_000
+"""The most that the kept files may take together."""
+QUANTITIES: dict[str, pl.DataType] = {
+    "goodput_gbps": pl.Float64(),
+    "ramp_s": pl.Float64(),
+    "variation": pl.Float64(),
+    "exponent": pl.Float64(),
+    "exponent_size": pl.Float64(),
+    "map_correlation": pl.Float64(),
+    "map_width": pl.Float64(),
+}
+"""What is measured of each run, null where a run does not show it.
+
+`ramp_s` is the length of ramp-up. The rest are of the aggregate 1 Hz trace after ramp-up: standard deviation
+over mean, the Lyapunov exponent per second and its size, and of the Poincaré map the correlation of its axes,
+and its width across the diagonal over the mean.
+"""
+_LABELS: dict[str, pl.DataType] = {
+    "campaign": pl.String(),
+    "id": pl.String(),
+    "seed": pl.Int64(),
+    "kernel_version": pl.String(),
+}
+_TEXT = ("modality", "host", "kernel", "cc", "buffer", "program")
+_INTEGERS = ("mtu", "streams", "size_gb")
+RUNS: dict[str, pl.DataType] = {
+    **_LABELS,
+    **{a: pl.String() if a in _TEXT else pl.Int64() if a in _INTEGERS else pl.Float64() for a in AXES},
+    **QUANTITIES,
+}
+TRACES: dict[str, pl.DataType] = {
+    "id": pl.String(),
+    "stream": pl.UInt8(),
+    "second": pl.UInt16(),
+    "mbps": pl.Float32(),
+}
+_LEAST_POINTS = 40
+"""The fewest seconds after ramp-up from which dynamics are estimated."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The kept runs and traces."""
+
+    runs: pl.DataFrame
+    traces: pl.DataFrame
+
+    @property
+    def cells(self) -> Cells:
+        """The runs, without repeats of one run that two campaigns share."""
+        return Cells(self.runs.unique([*AXES, "seed", "goodput_gbps"], keep="first", maintain_order=True))
+
+    @classmethod
+    def read(cls, folder: Path = FOLDER) -> "Kept":
+        """Reads what is kept; nothing is kept before the first campaign."""
+        files = {"runs": RUNS, "traces": TRACES}
+        frames = [
+            pl.read_parquet(folder / f"{name}.parquet")
+            if (folder / f"{name}.parquet").exists()
+            else pl.DataFrame(schema=schema)
+            for name, schema in files.items()
+        ]
+        return cls(*frames)
+
+    def write(self, folder: Path = FOLDER) -> int:
+        """Writes both files and returns their size in bytes.
+
+        Raises:
+            UsageError: They would take more than :data:`MAX_BYTES`.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        frames = {"runs": self.runs, "traces": self.traces}
+        drafts = {name: folder / f".{name}.parquet" for name in frames}
+        try:
+            for name, frame in frames.items():
+                frame.write_parquet(drafts[name], compression="zstd", compression_level=19)
+            size = sum(draft.stat().st_size for draft in drafts.values())
+            if size > MAX_BYTES:
+                raise UsageError(
+                    f"the kept records would take {size / 1e6:.1f} MB, more than {MAX_BYTES / 1e6:g} MB"
+                )
+            for name, draft in drafts.items():
+                draft.replace(folder / f"{name}.parquet")
+        finally:
+            for draft in drafts.values():
+                draft.unlink(missing_ok=True)
+        return size
+
+
+def dynamics(aggregate_bps: NDArray[np.float64]) -> dict[str, float | None]:
+    """The quantities of a 1 Hz trace after ramp-up; None for what a short or flat trace does not show."""
+    if len(aggregate_bps) < _LEAST_POINTS or np.ptp(aggregate_bps) == 0:
+        return {}
+    mean = float(aggregate_bps.mean())
+    found = poincare(aggregate_bps)
+    exponent = lyapunov(aggregate_bps).exponent
+    known = bool(np.isfinite(exponent))
+    return {
+        "variation": float(aggregate_bps.std(ddof=1)) / mean,
+        "exponent": exponent if known else None,
+        "exponent_size": abs(exponent) if known else None,
+        "map_correlation": found.correlation,
+        "map_width": found.sd1 / mean,
+    }
+
+
+def _axes(runs: pl.DataFrame, build: str) -> pl.DataFrame:
+    rate = pl.col("rate_bps").cast(pl.Float64)
+    queue_bdp = (pl.col("queue_bytes") * 8 / (rate * pl.col("rtt_ms") / 1e3)).round(3)
+    hosts = [pl.col(name).fill_null("tuned") for name in ("host_a", "host_b")]
+    return runs.select(
+        "id",
+        "seed",
+        pl.col("kernel_sender").alias("kernel_version"),
+        "rtt_ms",
+        (rate / 1e9).alias("rate_gbps"),
+        queue_bdp.alias("queue_bdp"),
+        "mtu",
+        pl.col("loss").fill_null(0.0),
+        pl.col("modality").fill_null("none"),
+        pl.col("host_noise_ms").fill_null(0.0),
+        pl.when(hosts[0] == hosts[1]).then(hosts[0]).otherwise(pl.format("{} to {}", *hosts)).alias("host"),
+        pl.col("kernel_axis").fill_null("default").alias("kernel"),
+        "cc",
+        "streams",
+        "buffer",
+        (pl.col("size_bytes") / 1e9).round().fill_null(0).alias("size_gb"),
+        pl.col("duration_s").fill_null(0.0),
+        pl.format("{} {}", "program", pl.lit(build)).alias("program"),
+        (pl.col("goodput_bps") / 1e9).alias("goodput_gbps"),
+    )
+
+
+def _traced(runs: Runs, id_: str) -> tuple[dict[str, float | None], pl.DataFrame]:
+    """The quantities of a run of fixed duration, and its rows of `traces`."""
+    trace = traces(runs, id_)
+    found: dict[str, float | None] = {}
+    phases = decompose(trace.t_s, trace.aggregate, start_s=trace.start_s)
+    if phases.sustained:
+        found["ramp_s"] = phases.ramp_s
+    t_s, aggregate = resample(trace.t_s, trace.aggregate, 1.0, start_s=trace.start_s)
+    if phases.sustained:
+        found |= dynamics(drop_ramp(t_s, aggregate)[1])
+    each = [resample(trace.t_s, one, 1.0, start_s=trace.start_s)[1] for one in trace.per_stream]
+    rows = [
+        pl.DataFrame(
+            {"id": id_, "stream": i, "second": range(1, len(rate) + 1), "mbps": (rate / 1e6).round(1)},
+            schema=TRACES,
+        )
+        for i, rate in enumerate(each)
+    ]
+    return found, pl.concat(rows)
+
+
+def read_campaign_records(folder: Path, build: str) -> Kept:
+    """Reads a campaign's folder, finished or not.
+
+    Args:
+        folder: The folder with the records; its name is the campaign's.
+        build: The commit of the program that made them.
+
+    Raises:
+        RecordError: There are no runs in it.
+    """
+    runs = read_runs(folder)
+    if runs.runs.is_empty():
+        raise RecordError(f"{folder}: has no runs; run its campaign first")
+    rows, traced = [], [pl.DataFrame(schema=TRACES)]
+    for row in _axes(runs.runs, build).iter_rows(named=True):
+        found: dict[str, float | None] = {}
+        if row["duration_s"]:
+            found, trace = _traced(runs, row["id"])
+            traced.append(trace)
+        rows.append({"campaign": folder.name} | dict.fromkeys(QUANTITIES) | row | found)
+    return Kept(pl.DataFrame(rows, schema=RUNS), pl.concat(traced))
+
+
+def pack(folders: list[Path], build: str, into: Path = FOLDER) -> int:
+    """Adds campaigns to what is kept, in the place of earlier records of the same campaigns.
+
+    Args:
+        folders: The campaigns' folders.
+        build: The commit of the program that made them.
+        into: The folder of the kept files.
+
+    Returns:
+        The size of the kept files in bytes.
+    """
+    new = [read_campaign_records(folder, build) for folder in folders]
+    old = Kept.read(into)
+    others = old.runs.filter(~pl.col("campaign").is_in([folder.name for folder in folders]))
+    runs = pl.concat([others, *(one.runs for one in new)]).sort("campaign", "id")
+    ids = runs.filter(pl.col("duration_s") > 0)["id"]
+    traced = pl.concat([old.traces.join(others, on="id", how="semi"), *(one.traces for one in new)])
+    traced = (
+        traced.filter(pl.col("id").is_in(ids.implode()))
+        .unique(["id", "stream", "second"])
+        .sort("id", "stream", "second")
+    )
+    return Kept(runs, traced).write(into)

@@ -1,0 +1,159 @@
+# ruff: noqa: E501 (prose)
+"""Writes verdicts as Markdown: a table of clauses for each claim, and a second page with every comparison."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from lab.papers.claims import Claim, Claims, Correlation, Growth, Level, Shape, Transition, Untested
+from lab.papers.compare import MIN_RUNS, Part
+from lab.papers.verdicts import ALPHA, Judged
+
+BEGIN = "<!-- Written by `python -m lab.papers judge`: do not edit what follows. -->"
+END = "<!-- The end of what `python -m lab.papers judge` writes. -->"
+_UNITS = {"goodput_gbps": " Gb/s", "ramp_s": " s", "exponent": " /s", "exponent_size": " /s"}
+
+
+def _number(x: float) -> str:
+    return "–" if math.isnan(x) else f"{x:.4g}"
+
+
+def _unit(judged: Judged) -> str:
+    clause = judged.clause
+    if isinstance(clause, Level):
+        return _UNITS.get(clause.of, "")
+    if isinstance(clause, Correlation):
+        return " (rank correlation)"
+    return " (share of replicates)" if isinstance(clause, Transition | Growth) else " (ratio)"
+
+
+def _interval(part: Part) -> str:
+    return "" if math.isnan(part.low) else f" ({_number(part.low)} to {_number(part.high)})"
+
+
+def _ours(judged: Judged) -> str:
+    """What was found, in a cell of a table."""
+    if isinstance(judged.clause, Untested):
+        return "not measured"
+    known = [part for part in judged.parts if part.p_holds is not None]
+    if not known:
+        return "not measured yet"
+    if isinstance(judged.clause, Shape):
+        return f"{sum(judged.holds)} of {len(judged.parts)} profiles are {judged.clause.shape}"
+    if len(judged.parts) == 1:
+        return f"{_number(known[0].estimate)}{_interval(known[0])}{_unit(judged)}"
+    low, high = min(part.estimate for part in known), max(part.estimate for part in known)
+    counts = f"{sum(judged.holds)} of {len(judged.parts)} hold, {sum(judged.fails)} fail"
+    return f"{_number(low)} to {_number(high)}{_unit(judged)}; {counts}"
+
+
+def _n(judged: Judged) -> str:
+    return str(min((part.n for part in judged.parts), default=0))
+
+
+def _why(judged: Judged) -> str:
+    """The reason to the verdict."""
+    if isinstance(judged.clause, Untested) or (judged.verdict == "differs" and judged.clause.because):
+        return judged.clause.because
+    if judged.verdict == "differs":
+        return "the reason is not known"
+    if judged.verdict == "agrees" or not judged.parts:
+        return ""
+    few = sum(part.p_holds is None for part in judged.parts)
+    if few == len(judged.parts):
+        return ""
+    return (
+        f"{few} of {len(judged.parts)} comparisons have fewer than {MIN_RUNS} runs"
+        if few
+        else "within the error"
+    )
+
+
+def _section(claim: Claim, judged: Sequence[Judged]) -> list[str]:
+    lines = ["", f"### {claim.name}: {claim.title}", ""]
+    lines += ["| clause | the paper | here | n | verdict |", "|---|---|---|---|---|"]
+    for number, one in enumerate(judged, 1):
+        name = f"{number}. {one.clause.says}"
+        lines.append(f"| {name} | {one.clause.printed} | {_ours(one)} | {_n(one)} | **{one.verdict}** |")
+    notes = [(number, _why(one)) for number, one in enumerate(judged, 1)]
+    lines += [""]
+    lines += [
+        f"- {claim.name}.{number} ({judged[number - 1].clause.source}): {why}."
+        for number, why in notes
+        if why
+    ]
+    return lines
+
+
+def origin(runs: pl.DataFrame) -> str:
+    """One sentence that says which build, kernel and seeds the kept runs are of."""
+    if runs.is_empty():
+        return "No runs are kept yet."
+    programs = ", ".join(sorted(runs["program"].unique()))
+    kernels = ", ".join(sorted(runs["kernel_version"].unique()))
+    seeds = runs["seed"].n_unique()
+    campaigns = ", ".join(f"`{name}`" for name in sorted(runs["campaign"].unique()))
+    return f"{runs.height} runs of {campaigns} are kept: fullpipe {programs}, guest kernel {kernels}, {seeds} seeds."
+
+
+def verdicts(claims: Claims, judged: Mapping[str, Sequence[Judged]], runs: pl.DataFrame) -> str:
+    """The part of docs/explanation/papers.md that is written from kept runs."""
+    counts = {
+        verdict: sum(one.verdict == verdict for some in judged.values() for one in some)
+        for verdict in ("agrees", "differs", "cannot say")
+    }
+    total = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    lines = [BEGIN, "", f"{origin(runs)} Of {sum(counts.values())} clauses: {total}."]
+    for claim in claims.claim:
+        lines += _section(claim, judged[claim.name])
+    return "\n".join([*lines, "", END])
+
+
+def _p(p: float | None) -> str:
+    return "–" if p is None else "<0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
+def comparisons(claims: Claims, judged: Mapping[str, Sequence[Judged]]) -> str:
+    """The page with every comparison that has runs."""
+    lines = [
+        "# The papers: every comparison",
+        "",
+        "These are the comparisons behind [the verdicts](papers.md), one row each; clauses without enough runs are left",
+        f"out. The p-values are uncorrected; Holm's correction over both columns of a claim (level {ALPHA:g}) makes the verdicts.",
+        "Intervals are 95% for one row alone. *g* is Hedges' g: how far the mean is inside (+) or outside (−) the paper's",
+        "range, in standard deviations of a run.",
+        "",
+        "`python -m lab.papers judge` wrote this page.",
+    ]
+    for claim in claims.claim:
+        for number, one in enumerate(judged[claim.name], 1):
+            rows = [part for part in one.parts if part.p_holds is not None]
+            if not rows:
+                continue
+            lines += ["", f"## {claim.name}.{number}", "", f"{one.clause.says} **{one.verdict}**", ""]
+            lines += [
+                "| conditions | n | here | p that it is false | p that it is true | g |",
+                "|---|---|---|---|---|---|",
+            ]
+            for part in rows:
+                g = "–" if part.effect is None else f"{part.effect:+.3g}"
+                here = (
+                    part.note if math.isnan(part.estimate) else f"{_number(part.estimate)}{_interval(part)}"
+                )
+                lines.append(
+                    f"| {part.label or 'as stated'} | {part.n} | {here} | {_p(part.p_holds)} | {_p(part.p_fails)} | {g} |"
+                )
+    return "\n".join([*lines, ""])
+
+
+def insert(page: Path, text: str) -> str:
+    """The page's text with a new part between the marks.
+
+    Raises:
+        ValueError: The page does not have both marks.
+    """
+    old = page.read_text()
+    head, tail = old.index(BEGIN), old.index(END) + len(END)
+    return old[:head] + text + old[tail:]
