@@ -94,6 +94,7 @@ fn run(script: Script) {
         // A law that no kernel reduces: the server here is ready once.
         choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::Both), spare: 0 }),
         chosen: &|| (),
+        reversed: &|_| (),
         say: &|_| (),
         names: false,
         show: &mut |_| (),

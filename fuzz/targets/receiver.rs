@@ -44,6 +44,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         most_streams: 8,
         relays: false,
         stall: Duration::from_secs(2),
+        client: None,
     };
     let how = script.how;
     let bit = |n: u16| how >> n & 1 == 1;

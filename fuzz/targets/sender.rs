@@ -36,6 +36,7 @@ fn run(script: Script) {
         most_streams: 8,
         relays: false,
         stall: Duration::from_secs(2),
+        client: None,
     };
     let how = script.how;
     let bit = |n: u16| how >> n & 1 == 1;

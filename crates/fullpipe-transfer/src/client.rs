@@ -1,6 +1,7 @@
 //! The client: the end where the person sits who copies.
 
 pub mod look;
+mod streams;
 pub mod third_party;
 
 use std::io::Read;
@@ -9,25 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::stream::open;
-use fullpipe_net::{Observed, local_end};
-use fullpipe_path::{Protocol, Transport};
+use fullpipe_net::Observed;
+use fullpipe_path::Transport;
 use rand::RngExt;
 
-use crate::connection::dial::{self, ControlChannel, SshConnection};
+use self::streams::{Opened, Opening, hear, ready};
+use crate::connection::dial::{self, ControlChannel};
 use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
-use crate::connection::join::{self, FarPort};
+use crate::connection::join;
 use crate::connection::session::Session;
-use crate::connection::ssh::{DataConnections, SshPort};
+use crate::connection::ssh::DataConnections;
 use crate::connection::stop::Stop;
-use crate::connection::stream::Protection;
 use crate::error::{TransferError, system, why};
-use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
-use crate::protocol::message::{
-    Connect, Message, Options, Removed, Setup, Sources, Summary, Target, Task, Terms, ThirdParty,
-};
+use crate::protocol::message::{Connect, Message, Options, Removed, Setup, Sources, Summary, Target, Task, ThirdParty};
 use crate::protocol::name::printable;
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
@@ -35,7 +32,7 @@ use crate::receive::Output;
 use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::send::input::Input;
-use crate::sobas::setup::{self, SizingSetup};
+use crate::sobas::setup::SizingSetup;
 use crate::source::name_list::NameList;
 use crate::source::tree::SourceTree;
 use crate::telemetry::counters::Counters;
@@ -55,6 +52,9 @@ pub struct Order<'a> {
     pub choose: &'a dyn Fn(&Between) -> Result<Sending, TransferError>,
     /// Called when what was chosen last is going to be used.
     pub chosen: &'a dyn Fn(),
+    /// Called if data go from the far end's connections to here ([`Via::Either`]), with the reason why this host cannot connect
+    /// to the far end.
+    pub reversed: &'a dyn Fn(&TransferError),
     /// Tells the user something, in one line.
     pub say: &'a dyn Fn(&str),
     /// Whether the counters collect the names of files as they are copied.
@@ -257,7 +257,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     }
     (order.show)(&counters);
     // Through ssh, the sender's sockets lead no further than ssh, and lose nothing whatever the path loses.
-    let losses = losses.filter(|_| order.endpoint.via() == Via::Tcp);
+    let losses = losses.filter(|_| order.endpoint.via() != Via::Ssh);
     let trace = samples.zip(peer_samples).map(|((zero_ns, ours), theirs)| {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
@@ -349,11 +349,6 @@ fn untimed(line: &ControlChannel) -> Result<(), TransferError> {
     line.socket.as_ref().map_or(Ok(()), |socket| socket.set_read_timeout(None)).map_err(system("clearing a timeout"))
 }
 
-/// Receives the next message, which may be a refusal.
-fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    session.heard(frame::receive(input).map_err(|e| session.lost("asking", e))?)
-}
-
 /// Greets the server and says what is wanted. Returns what the server's kernel allows.
 fn greet(
     endpoint: &Endpoint,
@@ -392,30 +387,6 @@ struct Introduced {
     rtt_s: f64,
     /// The ssh connections that carry the streams.
     carriers: DataConnections,
-}
-
-/// Where the server waits for the streams ([`Message::Ready`]).
-struct DataPort {
-    /// Port, of TCP or of UDP as the transport needs.
-    port: u16,
-    /// Secret that each stream shows.
-    token: [u8; 32],
-    /// Certificate of encrypted streams (DER); empty if they are not encrypted.
-    certificate: Vec<u8>,
-    /// What the server asks for, if it receives.
-    terms: Option<Terms>,
-    /// UDP port for probes; zero if there is none.
-    udp: u16,
-}
-
-/// Receives where the server waits for the streams.
-fn ready(session: &Session, line: &mut ControlChannel) -> Result<DataPort, TransferError> {
-    match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate, terms, udp } => {
-            Ok(DataPort { port, token, certificate, terms, udp })
-        }
-        other => Err(session.unexpected(&other)),
-    }
 }
 
 /// Agrees with the server on the transfer, chooses the transport, and connects the streams.
@@ -465,37 +436,16 @@ fn introduce(
     if let Some(list) = order.list.as_ref().filter(|_| !sends) {
         tell_list(session, line, list)?;
     }
-    session.send(&Message::Connect(Box::new(connect.clone())))?;
-    let (data_port, knocked) = match early {
-        Some(data_port) if probably.as_ref() == Some(&connect) => (data_port, knocked),
-        _ => (ready(session, line)?, None),
+    let ports = match order.endpoint {
+        Endpoint::Ssh(ssh) => ssh.ports.unwrap_or_default(),
+        Endpoint::Server { .. } => (0, 0),
     };
-    let DataPort { port, token, certificate, terms, udp } = data_port;
-    let guard = Protection::of_data(&session.peer, options.encrypt, &certificate)?;
-    line.await_nothing();
-    let n = connect.opened();
-    let (streams, carriers, udp) = match (via, &line.ssh) {
-        (Via::Ssh, Some(SshConnection { ssh, .. })) => {
-            let far = SshPort::new(ssh, port, &connect, sends, stop);
-            let streams = join::connect(session, n, &|| far.open(), &guard, &token)?;
-            (streams, far.into_connections(), None)
-        }
-        _ => {
-            if connect.transport.protocol() == Protocol::Udt {
-                // Its buffers are in this program's memory.
-                fullpipe_net::socket::check_memory(&connect.transport)?;
-            }
-            let connects =
-                |to, time| open::connector(to, &local_end::ANY, &connect.transport, sends).connect(time).is_ok();
-            let (mut to, patience) = join::answering(&line.addresses, port, stall, &connects)?;
-            let far = FarPort::new((to, patience), &connect, sends, knocked);
-            let streams = join::connect(session, n, &|| far.open(), &guard, &token)?;
-            to.set_port(udp);
-            (streams, DataConnections::default(), Some(to))
-        }
-    };
+    let (encrypt, reversed) = (options.encrypt, order.reversed);
+    let opening = Opening { session, via, ports, connect: &connect, encrypt, sends, stall, stop, reversed };
+    let early = early.filter(|_| probably.as_ref() == Some(&connect)).map(|data_port| (data_port, knocked));
+    let Opened { streams, terms, carriers, udp } = opening.open(line, early)?;
     let Connect { transport, sizing, rtt_ns, .. } = connect;
-    let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, udp.and_then(|to| setup::call(&token, to))));
+    let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, udp));
     let met = Negotiated { role, options, terms, streams, sending: transport.streams, sizing: setup };
     Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds, carriers })
 }

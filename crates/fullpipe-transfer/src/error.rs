@@ -139,6 +139,17 @@ pub enum TransferError {
         /// What happened instead.
         why: String,
     },
+    /// The far host can be reached, but it cannot reach this host's port for the data streams.
+    #[error(
+        "{peer} cannot connect to this host for the data ({why}); open a port here (--data-ports), or copy without \
+         --via reverse"
+    )]
+    NoReversePath {
+        /// The far host.
+        peer: String,
+        /// What happened instead, in its own words.
+        why: String,
+    },
     /// Two far hosts can be reached, but neither can reach the other's port for the data streams.
     #[error(
         "{from} and {to} cannot connect to each other for the data ({why}); open a data port at one of them (--data-ports), or \
@@ -235,6 +246,7 @@ impl TransferError {
             TransferError::NoDataPort { to, why } | TransferError::NoDirectPath { to, why, .. } => {
                 Some((to.as_str(), why.clone()))
             }
+            TransferError::NoReversePath { peer, why } => Some((peer.as_str(), why.clone())),
             TransferError::Lost { peer, doing: CONNECTING, source } => Some((peer.as_str(), why(source))),
             _ => None,
         }
@@ -254,6 +266,7 @@ impl TransferError {
             // While the network is down, names do not resolve, and ssh fails with messages of its own.
             TransferError::Unreachable(_)
             | TransferError::NoDataPort { .. }
+            | TransferError::NoReversePath { .. }
             | TransferError::NoDirectPath { .. }
             | TransferError::NoUdp { .. } => true,
             TransferError::Busied(_) | TransferError::PortsTaken(..) => true,
@@ -311,6 +324,7 @@ impl Classified for TransferError {
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)
             | TransferError::NoDataPort { .. }
+            | TransferError::NoReversePath { .. }
             | TransferError::NoDirectPath { .. }
             | TransferError::NoUdp { .. }
             | TransferError::Trust { .. } => ExitClass::Peer,

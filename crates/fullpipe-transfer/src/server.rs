@@ -1,26 +1,28 @@
 //! The server: what `fullpipe far` does when ssh starts it, and what `fullpipe serve` does for each client.
 
+pub(crate) mod data_listener;
+
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fullpipe_net::Denial;
+use fullpipe_net::stream::DataStream;
 use fullpipe_net::stream::tcp::TcpDataStream;
-use fullpipe_net::stream::{Acceptor, DataStream, open};
-use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, Protocol, text};
-use rand::RngExt;
 
+use self::data_listener::DataListener;
 use crate::connection::join::FarPort;
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
 use crate::connection::{join, ssh, third_party};
-use crate::error::{self, TransferError, system};
+use crate::error::{self, TransferError};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
 use crate::protocol::message::{Connect, Dial, Message, Options, Setup, Summary, Target, Task, ThirdParty};
@@ -29,7 +31,6 @@ use crate::receive::delete::{self, DryRun};
 use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::sobas::setup::{self, SizingSetup};
-use crate::sobas::udp::Udp;
 use crate::source::listing;
 use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, WalkOptions};
@@ -57,6 +58,8 @@ pub struct ServerOptions {
     pub relays: bool,
     /// Time without progress after which a transfer fails, even if a client asks for more.
     pub stall: Duration,
+    /// The address from which the client's ssh has come, if one has.
+    pub client: Option<IpAddr>,
 }
 
 /// Decides what a client may do. In the process of one client, the implementation asks the parent process.
@@ -78,9 +81,14 @@ pub trait AccessControl {
     fn distrusts(&self, file: &str);
 
     /// What the client says of the third host that is the other end of the transfer; `None` if the client itself is that end.
-    /// Only ssh's clients may introduce another host: they may connect from this host to any other one anyway.
     fn third_party(&self) -> Option<&ThirdParty> {
         None
+    }
+
+    /// Whether the client may have this host connect the streams to another one, or to the client. ssh's clients may: they may
+    /// connect from this host to any other one anyway.
+    fn may_dial(&self) -> bool {
+        false
     }
 }
 
@@ -102,6 +110,10 @@ impl AccessControl for AccessOverSsh {
 
     fn third_party(&self) -> Option<&ThirdParty> {
         self.third_party.as_ref()
+    }
+
+    fn may_dial(&self) -> bool {
+        true
     }
 }
 
@@ -321,57 +333,59 @@ fn prepare(
         }
     };
     let mut early = match setup.probably.take() {
-        Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),
+        Some(probably) => Some((open_port(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
-    let introduced = access.third_party().is_some();
+    let may_dial = access.may_dial();
     let mut list = matches!(&setup.task, Task::Pull(paths) if paths.listed).then(NameList::default);
     let connect: Connect = loop {
         match (hear(session, input)?, &mut list) {
             (Message::Ping { n }, _) => session.send(&Message::Pong { n })?,
             (Message::Names(part), Some(list)) => list.add(&part)?,
-            (Message::Listen(connect), _) if introduced => {
-                early = Some((DataListener::open(session, &setup, &connect, options, &role)?, *connect));
+            (Message::Listen(connect), _) if may_dial => {
+                early = Some((open_port(session, &setup, &connect, options, &role)?, *connect));
             }
-            (Message::Reach(reach), _) if introduced => {
-                let reached = third_party::reach(&reach, role.sends(), Duration::from_nanos(setup.options.stall_ns));
+            (Message::Reach(reach), _) if may_dial => {
+                let stall = Duration::from_nanos(setup.options.stall_ns);
+                let reached = third_party::reach(&reach, role.sends(), stall, options.client);
                 session.send(&Message::Reached(reached))?;
             }
-            (Message::Dial(dial), _) if introduced => {
+            (Message::Dial(dial), _) if may_dial => {
                 drop(early);
+                limit(&mut role, list);
                 return dialled(session, &setup, *dial, options, role).map(Some);
             }
             (Message::Connect(connect), _) => break *connect,
             (other, _) => return Err(session.unexpected(&other)),
         }
     };
-    if let Role::Send(Outgoing::Trees(trees)) = &mut role {
-        SourceTree::limit(trees, list.map(Arc::new));
-    }
+    limit(&mut role, list);
     let data = match early {
         Some((data, probably)) if probably == connect => data,
         other => {
             // Closed before another is opened, since there may be a single port.
             drop(other);
-            DataListener::open(session, &setup, &connect, options, &role)?
+            open_port(session, &setup, &connect, options, &role)?
         }
     };
-    let DataListener { acceptor, guard, token, mut udp } = data;
     let opened = connect.opened();
-    let transport = connect.transport;
     // Through ssh they come a few at a time, each after a login.
     let patience = if connect.relays { join::JOIN * u32::from(opened.div_ceil(ssh::MAX_LOGINS)) } else { join::JOIN };
-    let streams = join::accept(session, acceptor, opened, (&guard, &token), patience)?;
-    let client = streams.first().and_then(|stream| stream.handle().peer_address());
-    if let (Some(udp), Some(client)) = (&mut udp, client) {
-        udp.hear_only(client.ip());
-    }
+    let (streams, udp) = data.accept(session, opened, patience)?;
+    let transport = connect.transport;
     let sizing = connect.sizing.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
     let sending = transport.streams;
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
 }
 
-/// Connects the streams of a transfer to the other far end, to which the client has introduced this one.
+/// Limits what is sent to a list of names, if there is one.
+fn limit(role: &mut Role, list: Option<NameList>) {
+    if let Role::Send(Outgoing::Trees(trees)) = role {
+        SourceTree::limit(trees, list.map(Arc::new));
+    }
+}
+
+/// Connects the streams of a transfer to the client, or to the other far end to which the client has introduced this one.
 fn dialled(
     session: &Arc<Session>,
     setup: &Setup,
@@ -538,62 +552,24 @@ fn check_streams(connect: &Connect, options: &ServerOptions) -> Result<(), Trans
     Ok(())
 }
 
-/// The port at which the client's streams arrive.
-struct DataListener {
-    acceptor: Box<dyn Acceptor>,
-    guard: Protection,
-    token: [u8; 32],
-    udp: Option<Udp>,
-}
-
-impl DataListener {
-    /// Opens the port, and tells the client.
-    fn open(
-        session: &Session,
-        setup: &Setup,
-        connect: &Connect,
-        options: &ServerOptions,
-        role: &Role,
-    ) -> Result<DataListener, TransferError> {
-        let transport = &connect.transport;
-        check_streams(connect, options)?;
-        if connect.relays && !options.relays {
-            return Err(TransferError::Usage(
-                "data through relays; only a far end that ssh has started takes them".into(),
-            ));
-        }
-        let is_udt = transport.protocol() == Protocol::Udt;
-        let (guard, certificate) = if setup.options.encrypt {
-            let identity = Identity::new()?;
-            (Protection::Server(identity.server()?), identity.certificate)
-        } else {
-            (Protection::None, Vec::new())
-        };
-        let (at, ports) = if connect.relays {
-            (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (0, 0))
-        } else {
-            (options.listen, options.ports)
-        };
-        let token: [u8; 32] = rand::rng().random();
-        let listen = |ports| {
-            let expected = join::expected(session, ports, connect.opened(), token);
-            open::acceptor(at, transport, role.sends(), expected)
-        };
-        let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
-        let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
-        let acceptor = wished.map_or_else(|| listen(ports), Ok).map_err(|error| match error {
-            NetError::Listen { source, .. } if is_udt && source.kind() == ErrorKind::AddrInUse => {
-                TransferError::PortsTaken(ports.0, ports.1)
-            }
-            other => other.into(),
-        })?;
-        let address = acceptor.address().map_err(system("reading the data port"))?;
-        let (udp, udp_port) = match connect.sizing {
-            Some(_) => setup::listen(&token, address, options.ports),
-            None => (None, 0),
-        };
-        let terms = role.terms();
-        session.send(&Message::Ready { port: address.port(), token, certificate, terms, udp: udp_port })?;
-        Ok(DataListener { acceptor, guard, token, udp })
+/// Opens the port at which the client's streams arrive, and tells the client.
+fn open_port(
+    session: &Session,
+    setup: &Setup,
+    connect: &Connect,
+    options: &ServerOptions,
+    role: &Role,
+) -> Result<DataListener, TransferError> {
+    check_streams(connect, options)?;
+    if connect.relays && !options.relays {
+        return Err(TransferError::Usage("data through relays; only a far end that ssh has started takes them".into()));
     }
+    let at = if connect.relays {
+        (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (0, 0))
+    } else {
+        (options.listen, options.ports)
+    };
+    let data = DataListener::open(session, at, connect, (setup.options.encrypt, role.sends()))?;
+    session.send(&data.ready(role.terms()))?;
+    Ok(data)
 }

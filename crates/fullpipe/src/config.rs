@@ -62,8 +62,9 @@ const OVER_UDT: Pattern = ("transport", Some(UDT));
 const SIZED_BY_SOBAS: Pattern = ("buffer", Some("sobas"));
 
 /// What `cp` refuses beside each other, besides the flags that its command line says exclude each other.
-const EXCLUDING: [(Pattern, Pattern); 9] = [
+const EXCLUDING: [(Pattern, Pattern); 10] = [
     (OVER_UDT, ("via", Some("ssh"))),
+    (OVER_UDT, ("via", Some("reverse"))),
     (OVER_UDT, ("profile", None)),
     (OVER_UDT, ("rate", None)),
     (OVER_UDT, ("loss", None)),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::{Between, NOT_HERE, Way, between, call, far_away, greet, hear, here, limited, tell_list, unless_stopped};
+use super::streams::hear;
+use super::{Between, NOT_HERE, Way, between, call, far_away, greet, here, limited, tell_list, unless_stopped};
 use crate::connection::dial;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::join;

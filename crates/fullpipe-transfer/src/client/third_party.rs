@@ -11,7 +11,8 @@ use fullpipe_net::stream::DataStream;
 use fullpipe_path::text;
 
 use super::look::{Looked, counted, deleted_there};
-use super::{Between, DataPort, Finished, Order, Sending, Way, call, greet, hear, ready, round_trip, unless_stopped};
+use super::streams::{DataPort, hear, ready};
+use super::{Between, Finished, Order, Sending, Way, call, greet, round_trip, unless_stopped};
 use crate::connection::dial::{self, ControlChannel, SshConnection};
 use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use crate::connection::join;
@@ -114,8 +115,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let both = format!("{} or {}", from.host, to.host);
     let agreed = unless_stopped(order.interrupted, stall, &both, &stop, || {
         let agreed = match to.via {
-            Via::Tcp => straight(order, &mut hosts),
             Via::Ssh => through_here(order, &mut hosts, &stop),
+            Via::Tcp | Via::Either | Via::Reverse => straight(order, &mut hosts),
         };
         hosts.iter().for_each(|host| host.line.await_nothing());
         agreed.map_err(|error| explained(&hosts, error))
@@ -229,7 +230,8 @@ fn straight(order: &Order<'_>, hosts: &mut [Host; 2]) -> Result<Agreed, Transfer
             addresses.insert(0, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         }
         let dialler = &mut hosts[dialling];
-        let reach = Reach { addresses, host, port: port.port, transport: guess.transport.clone() };
+        let (host, transport) = (Some(host), guess.transport.clone());
+        let reach = Reach { addresses, host, port: port.port, transport, within_ns: order.options.stall_ns };
         dialler.session.send(&Message::Reach(Box::new(reach)))?;
         let Reached { mut to, rtt_ns, mtu } = match hear(&dialler.session, &mut *dialler.line.input)? {
             Message::Reached(Ok(reached)) => reached,
@@ -459,7 +461,7 @@ fn relay(
     let summary = summary.unwrap_or_default();
     let Connect { transport, sizing, .. } = connect;
     // Through here, the sender's sockets lead no further than its own host.
-    let losses = losses.filter(|_| order.endpoint.via() == Via::Tcp);
+    let losses = losses.filter(|_| order.endpoint.via() != Via::Ssh);
     let (encrypted, removed) = (order.options.encrypt, None);
     Ok(Finished { summary, skipped, transport, sizing, encrypted, rtt_s, trace: None, losses, removed })
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::NetError;
@@ -10,6 +11,7 @@ use fullpipe_path::{ExitClass, Host, text};
 
 use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use crate::connection::join::JOIN;
+use crate::connection::session::Session;
 use crate::connection::ssh::{self, FirstWord, Ssh, SshProcess};
 use crate::connection::stop::{Awaited, Stop};
 use crate::connection::stream::Protection;
@@ -39,12 +41,19 @@ pub(crate) struct ControlChannel {
 pub(crate) struct SshConnection {
     pub(crate) ssh: Ssh,
     process: SshProcess,
+    /// What the far end's messages come through.
+    line: OwnedFd,
 }
 
 impl ControlChannel {
     /// Stops counting how long the far end is silent, while this end waits for something else.
     pub(crate) fn await_nothing(&self) {
         *lock(&self.awaited) = None;
+    }
+
+    /// Lets the session notice that the connection has ended while nobody reads it.
+    pub(crate) fn watch_end(&self, session: &Session) {
+        session.heard_on(self.ssh.as_ref().and_then(|SshConnection { line, .. }| line.try_clone().ok()));
     }
 
     /// Counts how long the far end is silent from a little later: what this end sends now may take long to arrive.
@@ -216,9 +225,12 @@ fn start(endpoint: &SshEndpoint, stop: &Stop) -> Result<ControlChannel, Transfer
     let ssh = Ssh::configured(endpoint, stop)?;
     let (process, output, input) = ssh.start(stop)?;
     let addresses = match endpoint.via {
-        Via::Tcp => data_addresses(&ssh, &endpoint.host)?,
+        Via::Tcp | Via::Either => data_addresses(&ssh, &endpoint.host)?,
+        // The far end also knows an address of this host.
+        Via::Reverse => data_addresses(&ssh, &endpoint.host).unwrap_or_default(),
         Via::Ssh => Vec::new(),
     };
+    let line = input.try_clone().map_err(system("doubling a descriptor"))?;
     let awaited = stop.awaited.clone();
     Ok(ControlChannel {
         input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
@@ -226,7 +238,7 @@ fn start(endpoint: &SshEndpoint, stop: &Stop) -> Result<ControlChannel, Transfer
         peer: endpoint.host.clone(),
         addresses,
         socket: None,
-        ssh: Some(SshConnection { ssh, process }),
+        ssh: Some(SshConnection { ssh, process, line: line.into() }),
         tokenless: false,
         awaited,
     })
@@ -276,7 +288,9 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
              'fullpipe serve' has no --root. Ask its operator; the server's log has the reason"
         ));
     }
-    let (Some(SshConnection { ssh, process }), TransferError::Lost { .. }) = (&line.ssh, &error) else { return error };
+    let (Some(SshConnection { ssh, process, .. }), TransferError::Lost { .. }) = (&line.ssh, &error) else {
+        return error;
+    };
     let (status, said) = process.ended();
     let peer = &line.peer;
     // The far end refused and ended, and a message to it met a closed pipe before its refusal was read.

@@ -27,8 +27,8 @@ pub struct SshEndpoint {
     pub ssh: Vec<std::ffi::OsString>,
     /// The program that is started on the host.
     pub program: FarProgram,
-    /// The range of ports on the host that the data streams may use; `None` for any.
-    pub ports: Option<String>,
+    /// First and last of the ports that the data streams may use at the end that they connect to; `None` for any.
+    pub ports: Option<(u16, u16)>,
     /// What carries the data streams.
     pub via: Via,
 }
@@ -52,6 +52,10 @@ pub enum FarProgram {
 pub enum Via {
     /// Connections to a port of the far host: TCP's, or UDT's if the transport is that.
     Tcp,
+    /// Connections of the far host to a port here, over TCP.
+    Reverse,
+    /// [`Via::Tcp`], or [`Via::Reverse`] where that gets through and the former does not.
+    Either,
     /// Connections of the user's ssh, one for each stream.
     Ssh,
 }

@@ -1,11 +1,11 @@
 //! Opens the data streams of a copy, once the two ends have a control connection.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fullpipe_net::stream::open;
@@ -77,8 +77,7 @@ pub(crate) fn answering(
     let share = first_answer(stall) / u32::try_from(addresses.len().saturating_sub(1)).unwrap_or(u32::MAX).max(1);
     let mut all = addresses.iter().map(|address| with_port(*address, port));
     let Some(mut to) = all.next() else {
-        let why = "the host has no address that is known here".to_owned();
-        return Err(TransferError::NoDataPort { to: format!("port {port}"), why });
+        return Err(unknown_address(port));
     };
     for next in all {
         if connects(to, share) {
@@ -102,41 +101,114 @@ pub(crate) const FAR_S: f64 = 0.02;
 /// Time that the far end gets to open the port before the client connects, beside a part of the round-trip time.
 const OPENING: Duration = Duration::from_millis(5);
 
-/// The thread that tries to connect to a port which may not be open.
-type Knock = JoinHandle<Result<Box<dyn DataStream>, NetError>>;
+/// Where a trial to connect has led, and how it has ended.
+type Knock = (SocketAddr, Result<Box<dyn DataStream>, NetError>);
 
-/// Connections to a port that the far end was asked to open, made before it confirms the port, which saves a round trip. If
-/// it has not opened the port, they are refused or not answered, and are dropped.
+/// Connections to a port, from threads of their own, which may fail or never be answered. What is not used is dropped.
 pub(crate) struct Early {
-    to: SocketAddr,
-    knocks: Vec<Knock>,
+    knocks: mpsc::Receiver<Knock>,
+    /// Trials that have ended and are not used yet.
+    ended: VecDeque<Knock>,
+    /// Time that each trial has.
+    patience: Duration,
 }
 
 impl Early {
-    /// Starts to connect to the port that `connect` asks for, after the time that the far end gets to open it. Returns `None`
-    /// if it asks for no port.
+    /// Starts to connect to the port that `connect` asks for, before the far end confirms it, which saves a round trip: after
+    /// the time that the far end gets to open it. Returns `None` if it asks for no port.
     pub(crate) fn knock(address: SocketAddr, connect: &Connect, sends: bool, stall: Duration) -> Option<Early> {
         if connect.port == 0 {
             return None;
         }
-        let rtt = Duration::from_nanos(connect.rtt_ns);
         let to = with_port(address, connect.port);
-        let one = |_| {
-            let transport = connect.transport.clone();
-            let knock = move || {
-                std::thread::sleep(OPENING + rtt / 32);
-                open::connector(to, &local_end::ANY, &transport, sends).connect(first_answer(stall))
-            };
-            std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
-        };
-        let knocks: Option<Vec<_>> = (0..connect.opened()).map(one).collect();
-        Some(Early { to, knocks: knocks? })
+        let (pause, patience) = (OPENING + Duration::from_nanos(connect.rtt_ns) / 32, first_answer(stall));
+        let (tell, knocks) = mpsc::channel();
+        start(&tell, (to, patience), connect, (sends, pause)).ok()?;
+        Some(Early { knocks, ended: VecDeque::new(), patience })
     }
 
-    /// Returns the connections, if `to` is where they lead.
-    fn leading(self, to: SocketAddr) -> Vec<Knock> {
-        if self.to == to { self.knocks } else { Vec::new() }
+    /// Starts to connect to an open port of the far end, at the first of its addresses that answers.
+    pub(crate) fn call(
+        addresses: Vec<SocketAddr>,
+        port: u16,
+        connect: &Connect,
+        sends: bool,
+        stall: Duration,
+    ) -> Result<Early, TransferError> {
+        let (tell, knocks) = mpsc::channel();
+        let (transport, connect) = (connect.transport.clone(), connect.clone());
+        thread("callers", move || {
+            let connects = |to, time| open::connector(to, &local_end::ANY, &transport, sends).connect(time).is_ok();
+            // This fails if there is no address, and then no connection comes.
+            if let Ok(to) = answering(&addresses, port, stall, &connects) {
+                let _ = start(&tell, to, &connect, (sends, Duration::ZERO));
+            }
+        })?;
+        Ok(Early { knocks, ended: VecDeque::new(), patience: first_answer(stall) })
     }
+
+    /// Waits for the end of the first trial, for so long. Returns where it has led and why it has failed, if it has; `None` if
+    /// none has ended yet.
+    pub(crate) fn first(&mut self, within: Duration) -> Option<(SocketAddr, Option<TransferError>)> {
+        if self.ended.is_empty() {
+            self.ended.extend(self.knocks.recv_timeout(within).ok());
+        }
+        let (to, connected) = self.ended.front()?;
+        Some((*to, connected.as_ref().err().map(|error| no_data_port(*to, error, self.patience))))
+    }
+
+    /// Takes the connections, if `to` is where they lead.
+    fn next(&mut self, to: SocketAddr) -> Option<Result<Box<dyn DataStream>, NetError>> {
+        let knock = self.ended.pop_front().or_else(|| self.knocks.recv().ok());
+        knock.filter(|(led, _)| *led == to).map(|(_, connected)| connected)
+    }
+}
+
+/// Starts to connect all streams to an address, in threads of their own, after a pause.
+fn start(
+    tell: &mpsc::Sender<Knock>,
+    (to, patience): (SocketAddr, Duration),
+    connect: &Connect,
+    (sends, pause): (bool, Duration),
+) -> Result<(), TransferError> {
+    for _ in 0..connect.opened() {
+        let (tell, transport) = (tell.clone(), connect.transport.clone());
+        thread("knock", move || {
+            std::thread::sleep(pause);
+            // Nobody may listen any more.
+            let _ = tell.send((to, open::connector(to, &local_end::ANY, &transport, sends).connect(patience)));
+        })?;
+    }
+    Ok(())
+}
+
+/// The error of a data port that answers at none of the far end's addresses within so long.
+pub(crate) fn unanswered(addresses: &[SocketAddr], port: u16, within: Duration) -> TransferError {
+    match addresses.first() {
+        Some(address) => {
+            let timed_out = NetError::Connect { host: String::new(), source: io::ErrorKind::TimedOut.into() };
+            no_data_port(with_port(*address, port), &timed_out, within)
+        }
+        None => unknown_address(port),
+    }
+}
+
+fn unknown_address(port: u16) -> TransferError {
+    let why = "the host has no address that is known here".to_owned();
+    TransferError::NoDataPort { to: format!("port {port}"), why }
+}
+
+/// The error of a data port to which a connection failed after so long.
+fn no_data_port(to: SocketAddr, error: &NetError, after: Duration) -> TransferError {
+    let why = match error {
+        NetError::NoUdp { to, within } => return TransferError::NoUdp { to: *to, within: *within },
+        NetError::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut => {
+            format!("no answer within {after:?}, as if a firewall dropped it")
+        }
+        NetError::Connect { source, .. } => error::why(source),
+        other => other.to_string(),
+    };
+    TransferError::NoDataPort { to: to.to_string(), why }
 }
 
 /// The far end's data port, and connections to it.
@@ -146,8 +218,8 @@ pub(crate) struct FarPort<'a> {
     sends: bool,
     /// Time for the first connection.
     patience: Duration,
-    /// Guards the connections that were made early and are not used yet. Held while one is taken.
-    early: Mutex<std::vec::IntoIter<Knock>>,
+    /// Guards the connections that were made early and are not used yet. Held while one is waited for.
+    early: Mutex<Option<Early>>,
     /// Whether any stream has connected, so that the port is open.
     is_open: AtomicBool,
 }
@@ -159,15 +231,14 @@ impl<'a> FarPort<'a> {
         sends: bool,
         early: Option<Early>,
     ) -> FarPort<'a> {
-        let early = Mutex::new(early.map_or_else(Vec::new, |early| early.leading(to)).into_iter());
-        FarPort { to, agreed, sends, patience, early, is_open: AtomicBool::new(false) }
+        FarPort { to, agreed, sends, patience, early: Mutex::new(early), is_open: AtomicBool::new(false) }
     }
 
     /// Opens one connection. It may be called from several threads at once.
     pub(crate) fn open(&self) -> Result<Box<dyn DataStream>, TransferError> {
         let connector = open::connector(self.to, &local_end::ANY, &self.agreed.transport, self.sends);
         let connect = |time| connector.connect(time);
-        let early = lock(&self.early).next().and_then(|knock| knock.join().ok());
+        let early = lock(&self.early).as_mut().and_then(|early| early.next(self.to));
         let mut connected = match early {
             Some(early) if early.is_ok() || is_late(&early) => early,
             _ => connect(self.patience),
@@ -175,16 +246,8 @@ impl<'a> FarPort<'a> {
         if is_late(&connected) && self.is_open.load(Ordering::Relaxed) {
             connected = connect(JOIN);
         }
-        let late = is_late(&connected);
         let stream = connected.map_err(|error| match error {
-            NetError::NoUdp { to, within } => TransferError::NoUdp { to, within },
-            NetError::Connect { .. } if late => {
-                let why = format!("no answer within {:?}, as if a firewall dropped it", self.patience);
-                TransferError::NoDataPort { to: self.to.to_string(), why }
-            }
-            NetError::Connect { source, .. } => {
-                TransferError::NoDataPort { to: self.to.to_string(), why: error::why(&source) }
-            }
+            NetError::NoUdp { .. } | NetError::Connect { .. } => no_data_port(self.to, &error, self.patience),
             other => other.into(),
         })?;
         self.is_open.store(true, Ordering::Relaxed);

@@ -142,8 +142,8 @@ impl Ssh {
             (None, FarProgram::Named(name)) => command.arg(name).arg("far"),
             (None, FarProgram::Found { .. }) => command.args(["fullpipe", "far"]),
         };
-        if let Some(ports) = &self.endpoint.ports {
-            command.args(["--data-ports", ports]);
+        if let Some((first, last)) = self.endpoint.ports {
+            command.args(["--data-ports", &format!("{first}-{last}")]);
         }
         command
     }

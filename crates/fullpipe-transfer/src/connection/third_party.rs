@@ -1,6 +1,6 @@
-//! Finds out whether a far end can reach the port of another one.
+//! Finds out whether a far end can reach the port of another end.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::socket;
@@ -13,18 +13,24 @@ use crate::connection::stream::tcp_info;
 use crate::error;
 use crate::protocol::message::{Reach, Reached};
 
-/// Tries to connect to the port of another far end, as its client asks.
+/// Tries to connect to the port of another end, as its client asks. `client` is the address from which ssh's client came.
 ///
 /// # Errors
 /// Why no address answers, for the client's user to read.
-pub(crate) fn reach(reach: &Reach, sends: bool, stall: Duration) -> Result<Reached, String> {
-    let patience = join::first_answer(stall);
+pub(crate) fn reach(reach: &Reach, sends: bool, stall: Duration, client: Option<IpAddr>) -> Result<Reached, String> {
+    let patience = join::first_answer(stall).min(Duration::from_nanos(reach.within_ns));
     let mut tried: Vec<SocketAddr> = Vec::new();
-    let mut last = "its name is unknown there".to_owned();
+    let mut last = match reach.host {
+        Some(_) => "its name is unknown there".to_owned(),
+        None => "its address is unknown there".to_owned(),
+    };
     let mut try_all = |addresses: Vec<SocketAddr>| {
         let mut new: Vec<_> = addresses.into_iter().map(|address| join::with_port(address, reach.port)).collect();
-        new.retain(|address| !tried.contains(address));
-        tried.extend(&new);
+        new.retain(|address| {
+            let is_new = !tried.contains(address);
+            tried.extend(is_new.then_some(*address));
+            is_new
+        });
         let share = patience / u32::try_from(new.len()).unwrap_or(u32::MAX).max(1);
         new.iter().find_map(|to| match connect(*to, reach, sends, share) {
             Ok(reached) => Some(reached),
@@ -34,9 +40,14 @@ pub(crate) fn reach(reach: &Reach, sends: bool, stall: Duration) -> Result<Reach
             }
         })
     };
+    let Some(host) = &reach.host else {
+        // Behind NAT, this host knows the client by another address than the client itself.
+        let from = client.map(|ip| SocketAddr::new(ip, 0));
+        return try_all(from.into_iter().chain(reach.addresses.iter().copied()).collect()).ok_or(last);
+    };
     let known = try_all(reach.addresses.clone());
     // In this network, the name may have other addresses.
-    let found = known.or_else(|| try_all(dial::resolve(&reach.host, reach.port).unwrap_or_default()));
+    let found = known.or_else(|| try_all(dial::resolve(host, reach.port).unwrap_or_default()));
     found.ok_or(last)
 }
 

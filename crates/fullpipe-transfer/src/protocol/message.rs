@@ -233,14 +233,15 @@ pub enum Message {
     },
     /// Client over ssh, before its greeting: the other end of the transfer is a third host, not this client.
     ThirdParty(Box<ThirdParty>),
-    /// Client between two far ends: open a port for the streams of the other one, and tell it ([`Message::Ready`]).
+    /// Client over ssh: open a port for the streams, which may come from another end or not at all, and tell it
+    /// ([`Message::Ready`]).
     Listen(Box<Connect>),
-    /// Client between two far ends: find out whether the other one's port can be reached.
+    /// Client over ssh: find out whether the port of another end can be reached: of another far end, or of the client.
     Reach(Box<Reach>),
     /// Far end: how it has reached the other one, or why it cannot. It answers [`Message::Reach`]; the reason may also answer
     /// [`Message::Dial`].
     Reached(Result<Reached, String>),
-    /// Client between two far ends, in place of [`Message::Connect`]: connect the streams to the other one.
+    /// Client over ssh, in place of [`Message::Connect`]: connect the streams to that port.
     Dial(Box<Dial>),
     /// Sender, to a client between two far ends: what only the sender knows of the progress.
     SenderProgress {
@@ -470,17 +471,20 @@ pub struct ThirdParty {
     pub names: bool,
 }
 
-/// Where a far end may reach the port of another one.
+/// Where a far end may reach the port of another end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reach {
-    /// The other host's addresses, as the client knows them.
+    /// The other end's addresses, as the client knows them.
     pub addresses: Vec<SocketAddr>,
-    /// The other host's name. Its addresses may differ between networks.
-    pub host: String,
+    /// The other host's name. Its addresses may differ between networks. `None`: the other end is the client, and ssh knows
+    /// the address from which it has connected.
+    pub host: Option<String>,
     /// The port.
     pub port: u16,
     /// The transport whose streams are to lead there.
     pub transport: Transport,
+    /// Time that the trial may take, in nanoseconds.
+    pub within_ns: u64,
 }
 
 /// The path from a far end to the port of another one.

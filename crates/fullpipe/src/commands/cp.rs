@@ -71,6 +71,10 @@ fn copy(args: Args) -> Result {
     ports::data_ports(args.data_ports.as_deref())?;
     let options = options(&args)?;
     args.how.check()?;
+    if args.how.is_udt() && args.via == via::Wanted::Reverse {
+        let why = "--transport udt connects to the far host alone; leave out --via reverse, or copy over TCP";
+        return Err(Failure::usage(why));
+    }
     if args.how.is_udt() && args.via == via::Wanted::Ssh {
         let why =
             "--transport udt needs UDP to the far host, and ssh carries none; leave out --via ssh, or copy over TCP";
@@ -97,6 +101,11 @@ fn copy(args: Args) -> Result {
         target.transfer = limited(target.transfer, list);
     }
     let mut how = args.how.clone();
+    if matches!(way, Way::ThirdParty(..)) && args.via == via::Wanted::Reverse {
+        let why = "--via reverse has an effect only on copies to or from this host; between two other hosts, each tries to \
+                   connect to the other";
+        return Err(Failure::usage(why));
+    }
     let (choice, note) = via::Choice::new(args.via, &mut how, &mut endpoint, &way);
     if args.dry_run {
         return explain::dry_run((&args, &how), &mut endpoint, (choice, note), (&way, list.as_ref()), options);
@@ -118,6 +127,7 @@ fn copy(args: Args) -> Result {
         way: &way,
         list,
         options,
+        is_reversed: Cell::default(),
         chosen: RefCell::default(),
         is_settled: Cell::default(),
     };
@@ -197,6 +207,8 @@ struct Copy<'a> {
     /// The names below the source to which the copy is limited, if it is.
     list: Option<Arc<NameList>>,
     options: Options,
+    /// Whether an attempt has found that only the far end can connect to here, not the other way round.
+    is_reversed: Cell<bool>,
     /// How the last attempt sent, and over which path.
     chosen: RefCell<Option<(Chosen, Between)>>,
     /// Whether the last attempt came so far that both ends knew how to send.
@@ -213,7 +225,11 @@ impl Copy<'_> {
         loop {
             watch.connecting();
             let before = watch.moved();
-            let error = match self.attempt(watch, interrupted) {
+            let ended = self.attempt(watch, interrupted);
+            if self.is_reversed.take() {
+                choice.keep_reverse(&mut self.how.borrow_mut(), &mut self.endpoint.borrow_mut());
+            }
+            let error = match ended {
                 Ok(finished) => {
                     choice.remember(&self.endpoint.borrow(), &finished.transport);
                     return Ok(finished);
@@ -316,6 +332,10 @@ impl Copy<'_> {
                 explain::print(args, chosen, between, self.options, explain::known_bytes(self.way), true);
             }
         };
+        let reversed = |error: &TransferError| {
+            self.is_reversed.set(true);
+            watch.say(&via::reversed(error));
+        };
         let mut show = |counters: &_| watch.show(counters);
         let mut order = Order {
             endpoint: &self.endpoint.borrow(),
@@ -324,6 +344,7 @@ impl Copy<'_> {
             options: self.options,
             choose: &choose,
             chosen: &tell,
+            reversed: &reversed,
             say: &|what| watch.say(what),
             names: args.verbose || args.log_file.is_some() || args.json && args.updates(),
             show: &mut show,

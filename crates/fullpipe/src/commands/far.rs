@@ -30,11 +30,18 @@ pub struct Args {
     speaks: Option<u32>,
 }
 
+/// The client's address and this host's, in ssh's own words (ssh(1), SSH_CONNECTION).
+const CLIENT: usize = 0;
+const SERVER: usize = 2;
+
+/// One of the addresses between which ssh has connected, if ssh tells.
+fn address_of(end: usize) -> Option<IpAddr> {
+    std::env::var("SSH_CONNECTION").ok()?.split_whitespace().nth(end)?.parse().ok()
+}
+
 /// The wildcard address of the IP version that ssh was called by, or of both versions if ssh does not say.
-fn address() -> SocketAddr {
-    let told = std::env::var("SSH_CONNECTION").ok();
-    let ip = told.and_then(|text| text.split_whitespace().nth(2)?.parse::<IpAddr>().ok());
-    match ip {
+fn wildcard() -> SocketAddr {
+    match address_of(SERVER) {
         // Behind NAT the streams arrive at another address than that of ssh.
         Some(IpAddr::V4(_)) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         _ => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
@@ -62,13 +69,14 @@ pub fn run(args: Args) -> Result {
     let base = args.base.map_or_else(std::env::current_dir, Ok).map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let options = ServerOptions {
         realm: Realm::User(base),
-        listen: address(),
+        listen: wildcard(),
         ports,
         plain_streams: true,
         special_bits: true,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         relays: true,
         stall: std::time::Duration::MAX,
+        client: address_of(CLIENT),
     };
     let missing = |e| Failure::new(ExitClass::Peer, e);
     let (input, line) = (std::io::stdin().as_fd().try_clone_to_owned().map_err(missing)?, std::io::stdin());

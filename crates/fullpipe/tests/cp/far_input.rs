@@ -137,8 +137,9 @@ fn message(rng: &mut StdRng) -> Message {
         19 => Message::Listen(Box::new(connect(rng))),
         20 => {
             let addresses = vec![([127, 0, 0, 1], 0).into(); rng.random_range(0..3)];
-            let (host, port) = ("127.0.0.1".to_owned(), rng.random_range(1..3));
-            Message::Reach(Box::new(message::Reach { addresses, host, port, transport: connect(rng).transport }))
+            let (host, port) = (rng.random::<bool>().then(|| "127.0.0.1".to_owned()), rng.random_range(1..3));
+            let (transport, within_ns) = (connect(rng).transport, rng.random());
+            Message::Reach(Box::new(message::Reach { addresses, host, port, transport, within_ns }))
         }
         21 => Message::Dial(Box::new(message::Dial {
             connect: connect(rng),

@@ -136,6 +136,100 @@ fn a_port_that_a_firewall_drops() {
     });
 }
 
+/// The rules of a firewall before the host of these tests, which drops what comes to its data ports.
+const CLOSED: &str = "table inet test { chain in { type filter hook input priority 0; ip daddr 127.0.0.2 drop; }; }";
+
+/// An ssh that has the host's data ports at another address than ssh's own.
+fn ssh_elsewhere(host: &Host) -> String {
+    let text = format!("[ \"$1\" = -G ] && echo hostname 127.0.0.2 && exit\nexec {} \"$@\"", host.ssh);
+    host.script("elsewhere", &text).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_far_end_connects_where_a_firewall_drops_what_comes_there() {
+    behind(CLOSED, || {
+        let host = &Host::start();
+        let ssh = ssh_elsewhere(host);
+        write(host.file("tree/large"), bytes(20 * MIB, 1));
+        for i in 0..50 {
+            write(host.file(&format!("tree/small/{i}")), bytes(i * 100, i as u64));
+        }
+        let copy = |push: bool, words: &str, from: &str, to: &str| {
+            let mut cp = host.copy(push, "-rT", from, to);
+            cp.ssh(&ssh).words(words);
+            cp
+        };
+        copy(true, "--via tcp", "tree", "x").fails_at_once(4, "for the data: no answer within");
+        for (push, words) in
+            [(true, ""), (false, "-n 3"), (true, "--no-encrypt --buffer sobas"), (false, "--data-ports 21000-21003")]
+        {
+            let done = copy(push, words, "tree", "to").words("--json --via reverse").ok();
+            assert_eq!(notes(&done), [""; 0], "{words}");
+            same(&host.file("tree"), &host.file("to"));
+            fs::remove_dir_all(host.file("to")).unwrap();
+        }
+        // What was asked for is no finding to remember.
+        assert!(!host.home().join(".local/state").exists());
+        for push in [true, false] {
+            let done = copy(push, "--json --stall 5s", "tree", "to").ok();
+            let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
+            let parts = ["127.0.0.2:", "no answer within 3s", "the far host connects to this one"];
+            assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+            // The second time it is known.
+            let done = copy(push, "--json", "tree/large", "again").ok();
+            let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
+            assert!(said.starts_with("copying over connections from far, as it had no open"), "{said}");
+            same(&host.file("tree"), &host.file("to"));
+            same(&host.file("tree/large"), &host.file("again"));
+            assert!(leftovers(&host.file("")).is_empty());
+            fs::remove_dir_all(host.file("to")).unwrap();
+            fs::remove_file(host.file("again")).unwrap();
+            fs::remove_file(host.home().join(".local/state/fullpipe/closed-ports.json")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_firewall_that_drops_both_ways_costs_the_time_of_one() {
+    let dropped = "table inet test { chain in { type filter hook input priority 0; ip daddr 127.0.0.2 drop; \
+                   tcp dport 21000-21015 drop; }; }";
+    behind(dropped, || {
+        let host = &Host::start();
+        let ssh = ssh_elsewhere(host);
+        write(host.file("a"), bytes(MIB, 1));
+        let copy = |words: &str, to: &str| {
+            let mut cp = host.copy(true, "--data-ports 21000-21015", "a", to);
+            cp.ssh(&ssh).words(words);
+            cp
+        };
+        let began = Instant::now();
+        copy("--via tcp", "x").fails_at_once(4, "for the data: no answer within");
+        copy("--via reverse", "x").fails_at_once(4, "far cannot connect to this host for the data (127.0.0.1:21");
+        let one_after_the_other = began.elapsed();
+        let began = Instant::now();
+        let done = copy("--json --stall 5s", "b").ok();
+        assert!(began.elapsed() < one_after_the_other, "{:?} {one_after_the_other:?}", began.elapsed());
+        let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
+        let parts = ["no answer within 3s", "nor can it connect to this host: 127.0.0.1:21", "; copying through ssh"];
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        same(&host.file("a"), &host.file("b"));
+        // The second time it waits for nothing.
+        let [said] = &notes(&copy("--json", "c").ok())[..] else { panic!() };
+        assert!(said.contains("had no open data port before"), "{said}");
+    });
+}
+
+#[test]
+fn the_other_way_round_is_for_tcp_and_this_host() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    host.copy(true, "--via reverse --transport udt", "a", "b")
+        .fails_at_once(2, "leave out --via reverse, or copy over TCP");
+    let mut cp = host.cp();
+    cp.words("--via reverse").arg(host.far("a")).arg("beta:b");
+    cp.fails_at_once(2, "--via reverse has an effect only on copies to or from this host");
+}
+
 /// A machine on the way takes every connection for its own, and closes it when it does not know what is said.
 #[test]
 fn a_port_at_which_somebody_else_answers() {
@@ -147,10 +241,8 @@ fn a_port_at_which_somebody_else_answers() {
         let listener = std::net::TcpListener::bind("127.0.0.1:1023").unwrap();
         std::thread::spawn(move || listener.incoming().for_each(drop));
         // The name of the host leads there, as far as this end knows; ssh knows better.
-        let text = format!("[ \"$1\" = -G ] && echo hostname 127.0.0.2 && exit\nexec {} \"$@\"", host.ssh);
-        let ssh = host.script("elsewhere", &text);
         let mut cp = host.cp();
-        let done = cp.ssh(ssh.to_str().unwrap()).arg("--json").arg(host.file("a")).arg(host.far("b")).ok();
+        let done = cp.ssh(&ssh_elsewhere(host)).arg("--json").arg(host.file("a")).arg(host.far("b")).ok();
         let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
         assert!(said.contains("copying through ssh"), "{said}");
         same(&host.file("a"), &host.file("b"));

@@ -148,12 +148,14 @@ pub struct Args {
     /// Send no program to HOST
     #[arg(long, conflicts_with = "far_binary", help_heading = OVER_SSH)]
     pub no_deploy: bool,
-    /// Accept data streams on these ports of HOST, such as 7413-7476 [default: any free port]
+    /// Accept data streams on these ports of HOST, or of this host if HOST connects to it (--via), such as 7413-7476 [default:
+    /// any free port]
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
-    /// Carry the data over connections to a data port of the far host (tcp), over ssh connections (ssh), or over ssh if TCP does
-    /// not get through within 3 s, which is remembered (auto). Between two other hosts: straight (tcp), through this host (ssh)
-    #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", help_heading = OVER_SSH)]
+    /// Carry the data over connections to a data port of the far host (tcp), over connections from there to this host (reverse),
+    /// over ssh connections (ssh), or over the first of these that gets through, of TCP within 3 s, which is remembered (auto).
+    /// Between two other hosts: straight (tcp), through this host (ssh)
+    #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|reverse|ssh", help_heading = OVER_SSH)]
     #[arg(hide_possible_values = true)]
     pub via: Wanted,
 

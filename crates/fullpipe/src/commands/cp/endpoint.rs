@@ -13,6 +13,7 @@ use fullpipe_transfer::resolve::{is_within, last, transfer};
 use super::args::{Args, SEED, SSH};
 use super::via::Wanted;
 use crate::failure::{Failure, Result};
+use crate::ports;
 
 /// Schemes of other tools, refused with a hint. Any other word before `://` is a host: `host://path` is `host:/path` with a
 /// slash too many.
@@ -339,7 +340,8 @@ pub fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
     match place {
         Place::Ssh(host, path) => {
             fits(args, place)?;
-            let (ssh, ports) = (ssh_command(args)?, args.data_ports.clone());
+            let ssh = ssh_command(args)?;
+            let ports = args.data_ports.as_deref().map(|text| ports::data_ports(Some(text))).transpose()?;
             let program = match &args.far_program {
                 Some(name) => FarProgram::Named(name.clone()),
                 None => FarProgram::Found { send: !args.no_deploy && !args.dry_run, file: args.far_binary.clone() },

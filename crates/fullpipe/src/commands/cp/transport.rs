@@ -127,8 +127,8 @@ impl TransportArgs {
         }
         let mut chosen = match between.via {
             Via::Ssh => through_ssh(between.rtt_s, &between.sender),
-            Via::Tcp if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender),
-            Via::Tcp => self.best_of_profile(between)?,
+            _ if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender),
+            _ => self.best_of_profile(between)?,
         };
         chosen.transport.dscp = self.dscp.filter(|_| between.via != Via::Ssh);
         if chosen.transport.protocol() == Protocol::Udt {

@@ -20,10 +20,12 @@ use crate::xdg;
 /// The value of `--via`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Wanted {
-    /// TCP if it gets through, else ssh.
+    /// TCP if it gets through, in whatever direction, else ssh.
     Auto,
-    /// TCP only.
+    /// TCP to the far host only.
     Tcp,
+    /// TCP from the far host to this one only.
+    Reverse,
     /// ssh only.
     Ssh,
 }
@@ -44,6 +46,8 @@ pub struct Choice {
     udp_key: String,
     /// Whether this copy has found that TCP does not get through.
     found: bool,
+    /// Whether this copy has found that TCP gets through from the far end alone.
+    found_reverse: bool,
     /// Whether this copy has found that UDP does not get through.
     found_no_udp: bool,
 }
@@ -59,7 +63,15 @@ impl Choice {
     ) -> (Choice, Option<String>) {
         let memory = xdg::state_folder().map(|folder| folder.join("closed-ports.json"));
         let udp_key = udp_key(endpoint);
-        let mut choice = Choice { wanted, memory, key: String::new(), udp_key, found: false, found_no_udp: false };
+        let mut choice = Choice {
+            wanted,
+            memory,
+            key: String::new(),
+            udp_key,
+            found: false,
+            found_reverse: false,
+            found_no_udp: false,
+        };
         if how.is_udt() {
             choice.wanted = Wanted::Tcp;
             return (choice, None);
@@ -75,9 +87,18 @@ impl Choice {
         };
         choice.key = source.into_iter().map(|source| key(source) + " > ").collect::<String>() + &key(ssh);
         let mut note = None;
+        let straight = if source.is_some() { Via::Tcp } else { Via::Either };
         ssh.via = match wanted {
             Wanted::Tcp => Via::Tcp,
+            Wanted::Reverse => Via::Reverse,
             Wanted::Ssh => Via::Ssh,
+            Wanted::Auto if choice.remembers(&reverse_key(&choice.key), SystemTime::now()) == Ok(true) => {
+                note = Some(format!(
+                    "copying over connections from {}, as it had no open data port before; --via tcp tries it",
+                    ssh.host
+                ));
+                Via::Reverse
+            }
             Wanted::Auto => match choice.remembers(&choice.key, SystemTime::now()) {
                 Ok(true) => {
                     note = Some(match source {
@@ -92,13 +113,14 @@ impl Choice {
                     });
                     Via::Ssh
                 }
-                Ok(false) => Via::Tcp,
+                Ok(false) => straight,
                 Err(why) => {
                     note = Some(why);
-                    Via::Tcp
+                    straight
                 }
             },
         };
+        how.udp_is_closed |= ssh.via == Via::Reverse;
         (choice, note)
     }
 
@@ -115,10 +137,20 @@ impl Choice {
             TransferError::NoDirectPath { from, to, why } => {
                 format!("{from} and {to} cannot connect to each other for the data ({why}); copying through this host")
             }
+            TransferError::NoReversePath { peer, why } => {
+                format!("{peer} cannot connect to this host for the data ({why}); copying through ssh")
+            }
             _ => format!("cannot connect to {to} for the data ({why}); copying through ssh"),
         };
-        self.found = true;
+        (self.found, self.found_reverse) = (true, false);
         Some(said)
+    }
+
+    /// Keeps to the far end's connections to here, which a first attempt has found to be the only ones.
+    pub fn keep_reverse(&mut self, how: &mut TransportArgs, endpoint: &mut Endpoint) {
+        if let Endpoint::Ssh(ssh) = endpoint {
+            (ssh.via, how.udp_is_closed, self.found_reverse) = (Via::Reverse, true, true);
+        }
     }
 
     /// Changes the copy to TCP if an attempt over UDT has failed, and the flags leave the choice. `moved` says whether anything
@@ -145,15 +177,19 @@ impl Choice {
     pub fn remember(&self, endpoint: &Endpoint, transport: &Transport) {
         let Some(memory) = &self.memory else { return };
         let is_over_udp = transport.protocol() == Protocol::Udt;
-        let is_over_tcp = !is_over_udp && endpoint.via() == Via::Tcp;
+        let via = endpoint.via();
+        let is_over_tcp = !is_over_udp && matches!(via, Via::Tcp | Via::Either);
         // Each name, and whether it is closed, if this copy has found it out.
         let udp = (&self.udp_key, self.found_no_udp, self.found_no_udp || is_over_udp);
-        let is_tcp_known = !self.key.is_empty() && (self.found || is_over_tcp && self.wanted == Wanted::Tcp);
-        let tcp = (&self.key, !is_over_tcp, is_tcp_known);
+        let is_asked = is_over_tcp && self.wanted == Wanted::Tcp || via == Via::Reverse;
+        let is_tcp_known = !self.key.is_empty() && (self.found || is_asked);
+        let tcp = (&self.key, via == Via::Ssh, is_tcp_known);
+        let is_reverse_known = is_tcp_known && (self.found_reverse || via != Via::Reverse);
+        let reverse = (&reverse_key(&self.key), via == Via::Reverse, is_reverse_known);
         // A file that is not trusted is replaced.
         let before = read(memory).unwrap_or_default();
         let (mut closed, now) = (before.clone(), SystemTime::now());
-        for (key, is_closed, is_known) in [udp, tcp] {
+        for (key, is_closed, is_known) in [udp, tcp, reverse] {
             match (is_known, is_closed) {
                 (true, true) => drop(closed.hosts.insert(hashed(key), unix_s(now))),
                 (true, false) => drop(closed.hosts.remove(&hashed(key))),
@@ -177,18 +213,30 @@ impl Choice {
     }
 }
 
-/// The far ends whose data port did not answer, over TCP or over UDP, as the file has them.
+/// The far ends whose data port did not answer, over TCP or over UDP, and those that connect to here, as the file has them.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 struct Closed {
     /// When that was found last, seconds since 1970, by the hash of the far end's name ([`hashed`]).
     hosts: BTreeMap<String, u64>,
 }
 
+/// What to tell the user of a copy whose data go over connections from the far end, as this host cannot connect to it.
+pub fn reversed(error: &TransferError) -> String {
+    let (to, why) = error.no_data_path().unwrap_or_default();
+    format!("cannot connect to {to} for the data ({why}); the far host connects to this one")
+}
+
 /// What tells one far end from another: the host, ssh's command with its port, and the ports that were asked for.
 fn key(ssh: &SshEndpoint) -> String {
     let words = ssh.ssh.iter().map(|word| word.to_string_lossy());
     let command: Vec<_> = words.collect();
-    format!("{} {} {}", ssh.host, ssh.ports.as_deref().unwrap_or("any"), command.join(" "))
+    let ports = ssh.ports.map_or("any".to_owned(), |(first, last)| format!("{first}-{last}"));
+    format!("{} {ports} {}", ssh.host, command.join(" "))
+}
+
+/// The same for far ends that connect to here.
+fn reverse_key(key: &str) -> String {
+    format!("reverse {key}")
 }
 
 /// The hash of a far end's name, which is what the file has of it: ssh's command may have a password.
@@ -251,9 +299,9 @@ mod tests {
 
     use super::*;
 
-    fn far(host: &str, ports: Option<&str>) -> Endpoint {
+    fn far(host: &str, ports: Option<(u16, u16)>) -> Endpoint {
         let program = FarProgram::Named("fullpipe".to_owned());
-        let (ssh, ports) = (vec!["ssh".into()], ports.map(str::to_owned));
+        let ssh = vec!["ssh".into()];
         Endpoint::Ssh(SshEndpoint { host: host.to_owned(), ssh, program, ports, via: Via::Tcp })
     }
 
@@ -275,7 +323,7 @@ mod tests {
     fn choice(memory: &Path, endpoint: &Endpoint) -> Choice {
         let Endpoint::Ssh(ssh) = endpoint else { panic!("not over ssh") };
         let (memory, key, udp_key) = (Some(memory.to_owned()), key(ssh), udp_key(endpoint));
-        Choice { wanted: Wanted::Auto, memory, key, udp_key, found: false, found_no_udp: false }
+        Choice { wanted: Wanted::Auto, memory, key, udp_key, found: false, found_reverse: false, found_no_udp: false }
     }
 
     #[test]
@@ -295,7 +343,7 @@ mod tests {
         assert_eq!(remembered(&choice(&memory, &endpoint), now), Ok(true));
         assert_eq!(remembered(&choice(&memory, &endpoint), now + REMEMBERED), Ok(false));
         // With other ports or another name, all is open.
-        for other in [far("host", Some("7000-7001")), far("other", None)] {
+        for other in [far("host", Some((7000, 7001))), far("other", None)] {
             assert_eq!(remembered(&choice(&memory, &other), now), Ok(false));
         }
         // A copy over TCP that worked is the better knowledge.
@@ -304,14 +352,52 @@ mod tests {
         assert_eq!(remembered(&choice(&memory, &endpoint), now), Ok(false));
     }
 
-    #[test]
-    fn dropped_udp_is_remembered_beside_tcp() {
+    fn how(words: &[&str]) -> TransportArgs {
         #[derive(clap::Parser)]
         struct Words {
             #[command(flatten)]
             how: TransportArgs,
         }
-        let how = |words: &[&str]| <Words as clap::Parser>::parse_from(["cp"].iter().chain(words)).how;
+        <Words as clap::Parser>::parse_from(["cp"].iter().chain(words)).how
+    }
+
+    #[test]
+    fn connections_from_the_far_end_are_remembered_until_another_way_works() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = dir.path().join("closed-ports.json");
+        let (mut endpoint, mut how, now) = (far("host", None), how(&[]), SystemTime::now());
+        let reverses = |choice: &Choice| choice.remembers(&reverse_key(&choice.key), now);
+        let mut first = choice(&memory, &endpoint);
+        first.keep_reverse(&mut how, &mut endpoint);
+        // UDT has the far end's port alone.
+        assert!(endpoint.via() == Via::Reverse && how.udp_is_closed);
+        first.remember(&endpoint, &transport("cubic"));
+        let second = choice(&memory, &endpoint);
+        assert_eq!((remembered(&second, now), reverses(&second)), (Ok(false), Ok(true)));
+        // It works again, which is no news.
+        second.remember(&endpoint, &transport("cubic"));
+        assert_eq!(reverses(&second), Ok(true));
+        // It fails, and ssh carries the data.
+        let mut third = choice(&memory, &endpoint);
+        let closed = TransferError::NoReversePath { peer: "host".to_owned(), why: "no answer".to_owned() };
+        let said = third.fall_back(&closed, &mut endpoint).unwrap();
+        assert_eq!(said, "host cannot connect to this host for the data (no answer); copying through ssh");
+        third.remember(&endpoint, &transport("cubic"));
+        assert_eq!((remembered(&third, now), reverses(&third)), (Ok(true), Ok(false)));
+        // Asked for, it works: the next copy tries everything.
+        let mut reversed = far("host", None);
+        first.keep_reverse(&mut how, &mut reversed);
+        Choice { wanted: Wanted::Reverse, ..choice(&memory, &reversed) }.remember(&reversed, &transport("cubic"));
+        assert_eq!((remembered(&third, now), reverses(&third)), (Ok(false), Ok(false)));
+        // The far end's port is open, too.
+        first.remember(&reversed, &transport("cubic"));
+        assert_eq!(reverses(&first), Ok(true));
+        Choice { wanted: Wanted::Tcp, ..choice(&memory, &reversed) }.remember(&far("host", None), &transport("cubic"));
+        assert_eq!(reverses(&first), Ok(false));
+    }
+
+    #[test]
+    fn dropped_udp_is_remembered_beside_tcp() {
         let dir = tempfile::tempdir().unwrap();
         let memory = dir.path().join("closed-ports.json");
         let dropped = TransferError::NoUdp { to: "10.0.0.1:5".parse().unwrap(), within: Duration::from_secs(3) };

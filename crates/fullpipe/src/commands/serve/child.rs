@@ -94,6 +94,7 @@ fn copy(
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         relays: false,
         stall: options.stall,
+        client: None,
     };
     let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, access);
     let copied = |done: Outcome| Copied { summary: done.summary, skipped: done.skipped };
