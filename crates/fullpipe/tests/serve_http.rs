@@ -120,6 +120,10 @@ fn a_path_controller_gets_what_select_prints() {
         assert!(problem["detail"].as_str().unwrap().contains(says), "{query}: {answer}");
     }
     assert!(get(&server, "http", "/profiles", "").contains("\"version\""));
+    // One client cannot take all of a processor.
+    let asks = || get(&server, "http", "/openapi.json", "");
+    let refused = (0..1000).map(|_| asks()).find(|answer| !answer.starts_with("HTTP/1.1 200 "));
+    assert!(refused.is_some_and(|answer| answer.starts_with("HTTP/1.1 429 ") && answer.contains("Retry-After: 1\r\n")));
 }
 
 #[test]
@@ -137,6 +141,9 @@ fn a_path_controller_needs_the_token_if_there_is_one() {
         let answer = get(&server, "http", "/select?rtt=10ms", fields);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{fields}: {answer}");
     }
+    // Other hosts only with a token.
+    let (code, text) = error(&common::fullpipe("serve --port 0 --bind 127.0.0.1 --http 0.0.0.0:0"));
+    assert!(code == 2 && text.contains("add --http-token-file FILE"), "{code} {text}");
     fs::write(&file, "short\n").unwrap();
     let flags = format!("serve --port 0 --bind 127.0.0.1 --http 0 --http-token-file {}", file.display());
     let (code, text) = error(&common::fullpipe(&flags));

@@ -214,6 +214,11 @@ pub fn run(args: Args) -> Result {
         urls.push(("metrics", url));
     }
     if let Some(address) = args.http {
+        if !address.ip().is_loopback() && args.http_token_file.is_none() {
+            return Err(Failure::usage(format!(
+                "--http {address}: other hosts may ask there; add --http-token-file FILE, or give a port alone, for this host alone"
+            )));
+        }
         let api = Api::new(args.profile.as_deref(), args.http_token_file.as_deref())?;
         let url = format!("http://{}/v1", listen("http", address, Arc::new(move |asked| api.answer(asked)))?);
         let who = if args.http_token_file.is_some() { "who has its token" } else { "whoever reaches it" };

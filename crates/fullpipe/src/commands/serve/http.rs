@@ -142,8 +142,24 @@ fn answer(mut stream: TcpStream, pages: &Pages) -> io::Result<()> {
     if request.is_none_or(|(method, _)| method != "HEAD") {
         whole.push_str(&page.text);
     }
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(whole.as_bytes())
+    send(&mut stream, whole.as_bytes())
+}
+
+/// Sends an answer, all of it in time: a client that takes it in sips would keep its place.
+fn send(stream: &mut TcpStream, mut rest: &[u8]) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !rest.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(rest)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            sent => rest = &rest[sent..],
+        }
+    }
+    Ok(())
 }
 
 /// Receives a request; returns its method, and what it asks for. `None` if what came is no request.
