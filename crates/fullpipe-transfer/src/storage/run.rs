@@ -65,10 +65,10 @@ pub fn write(
     Ok((ScratchFile(file), measured))
 }
 
-/// Writes a new file with a name in the folder, as [`write`] does, and drops it from the page cache.
+/// Writes a new file with a name in the folder, as [`write()`] does, and drops it from the page cache.
 ///
 /// # Errors
-/// The file is there already, or as for [`write`].
+/// The file is there already, or as for [`write()`].
 pub fn write_named(
     folder: &StorageFolder,
     name: &str,
