@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from fullpipe.campaign.execute import record_path
 from fullpipe.campaign.progress import Eta, duration
 from fullpipe.campaign.state import inspect
 from fullpipe.record import read_outcome
+from fullpipe.run import LabPath
 
 
 def test_only_whole_records_count_as_done(tmp_path: Path, small: list[RunSpec]) -> None:
@@ -45,6 +47,13 @@ def test_calibration_and_estimate(small: list[RunSpec]) -> None:
     assert estimate(small, 2, factor).core_s == pytest.approx(3 * total)
     assert estimate(small, 2).wall_s == pytest.approx(total / 2)
     assert estimate(small, 10_000).wall_s == pytest.approx(max(map(model_s, small)))
+
+
+def test_udt_and_disks_take_longer(small: list[RunSpec]) -> None:
+    run = replace(small[0], duration=10_000_000_000, size=None)
+    assert isinstance(run.path, LabPath)
+    disks = replace(run, path=replace(run.path, disk_a="1GB/s+size:20GB", disk_b="1GB/s+size:20GB"))
+    assert model_s(run) < model_s(replace(run, cc="udt")) < model_s(disks)
 
 
 def test_runs_to_one_host_queue_up() -> None:

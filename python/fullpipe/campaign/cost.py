@@ -3,13 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fullpipe.run import LabPath, RunSpec
+from fullpipe.run import UDT, LabPath, RunSpec
 
 # All times are seconds of one core, measured in the testbed on a 2-core virtual machine.
 START_S = 0.35
 """The time to boot and halt a guest."""
 PER_GB_S = {9000: 0.55, 1500: 3.3}
-"""The time per 10^9 bytes sent, by MTU in bytes."""
+"""The time per 10^9 bytes sent over TCP, by MTU in bytes."""
+PER_GB_UDT_S = {9000: 1.5, 1500: 3.7}
+"""The same over UDT."""
+PER_GB_DISKS_S = 4.5
+"""The time per 10^9 bytes that the mover copies from disk to disk."""
 PER_SAMPLE_S = 0.00008
 """The time per sample of one stream at one end."""
 HOST_RATE_BPS = 10_000_000_000
@@ -26,7 +30,10 @@ def model_s(run: RunSpec) -> float:
     if lab is None:
         return START_S + seconds
     samples = seconds * 1e9 / run.sample * run.streams * 2
-    return START_S + PER_GB_S[lab.mtu] * seconds * rate / 8e9 + PER_SAMPLE_S * samples
+    per_gb_s = (PER_GB_UDT_S if run.cc == UDT else PER_GB_S)[lab.mtu]
+    if lab.disk_a or lab.disk_b:
+        per_gb_s = max(per_gb_s, PER_GB_DISKS_S)
+    return START_S + per_gb_s * seconds * rate / 8e9 + PER_SAMPLE_S * samples
 
 
 @dataclass(frozen=True)
