@@ -202,10 +202,8 @@ pub fn run(args: &Args) -> Result {
         _ => None,
     };
     if let (None, Some(flag)) = (disks, args.storage.given()) {
-        let why = format!(
-            "{flag} is for storage; give disk:FOLDER or a path with disk_a and disk_b instead of {}, or leave it out",
-            args.path
-        );
+        let or = if ["--block", "--direct"].contains(&flag) { ", or a path with disk_a and disk_b," } else { "" };
+        let why = format!("{flag} is for storage; give disk:FOLDER{or} instead of {}, or leave it out", args.path);
         return Err(Failure::usage(why));
     }
     let protocol = args.transport.unwrap_or(Protocol::Tcp);
