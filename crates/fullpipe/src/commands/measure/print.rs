@@ -79,7 +79,8 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
         outln!("latency     {}", latency(probed));
     }
     if let Some(what) = outcome.bottleneck {
-        outln!("bottleneck  {}", bottleneck(what, run, outcome.goodput_bps));
+        let any_lost = outcome.udp.map_or(outcome.retransmits, |udp| udp.lost) > 0;
+        outln!("bottleneck  {}", bottleneck(what, run, outcome.goodput_bps, any_lost));
     }
     if let Some(target) = target {
         outln!("record      {}", target.display());
@@ -109,7 +110,7 @@ fn latency(probed: &Probed) -> String {
 
 /// What limited the run, and what to try. The hosts of an emulated path are part of its description, and have no settings
 /// that a user could raise.
-fn bottleneck(what: Bottleneck, run: &Run, goodput: Option<f64>) -> &'static str {
+fn bottleneck(what: Bottleneck, run: &Run, goodput: Option<f64>, any_lost: bool) -> &'static str {
     let reached = |rate: Rate| goodput.is_none_or(|bps| bps >= 0.9 * rate.0 as f64);
     let is_emulated = matches!(run.path, Path::Lab(_));
     match (what, run.transport.buffer) {
@@ -137,7 +138,11 @@ fn bottleneck(what: Bottleneck, run: &Run, goodput: Option<f64>) -> &'static str
         (Bottleneck::Path, _) => "path: it is full",
         (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
         (Bottleneck::Pacing, _) if !run.transport.pacing.is_none_or(reached) => {
-            "pacing: losses, or a sender that came too late, kept it below the rate that --pacing sets"
+            if any_lost {
+                "pacing: losses kept it below the rate that --pacing sets"
+            } else {
+                "pacing: the sender came too late for the rate that --pacing sets; try more --streams"
+            }
         }
         (Bottleneck::DiskRead, _) => "disk_read: reading disk_a; try more --streams, or another --direct",
         (Bottleneck::DiskWrite, _) => "disk_write: writing disk_b; try more --streams, or another --direct",
@@ -196,7 +201,7 @@ mod tests {
         let transport =
             Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         let paced = Transport { pacing: Some(Rate(1_000_000_000)), ..transport.clone() };
-        let advice = |path: &str, what, transport: &Transport, goodput| {
+        let advice = |path: &str, what, transport: &Transport, goodput, any_lost| {
             let workload = Workload::Size(Size(1_000_000));
             let (direction, sample) = (Direction::Send, Time(100_000_000));
             let path = path.parse().unwrap();
@@ -213,17 +218,19 @@ mod tests {
                     sample,
                 },
                 goodput,
+                any_lost,
             )
         };
-        assert!(advice("host", Bottleneck::Sndbuf, &transport, None).ends_with("raise net.ipv4.tcp_wmem there"));
+        assert!(advice("host", Bottleneck::Sndbuf, &transport, None, false).ends_with("raise net.ipv4.tcp_wmem there"));
         for what in [Bottleneck::Sndbuf, Bottleneck::Rwnd] {
-            let text = advice("lab:rtt=1ms,rate=1gbit", what, &transport, None);
+            let text = advice("lab:rtt=1ms,rate=1gbit", what, &transport, None, false);
             let keys = text.split(' ').find_map(|word| word.strip_prefix(",host=")).unwrap();
             assert!(format!("lab:rtt=1ms,rate=1gbit,host={keys}").parse::<Path>().is_ok(), "{text}");
         }
         // A rate that was never reached did not limit.
-        let pacing = |goodput| advice("host", Bottleneck::Pacing, &paced, Some(goodput));
-        assert_eq!(pacing(950e6), "pacing: the rate that --pacing sets");
-        assert!(pacing(500e6).contains("kept it below the rate"));
+        let pacing = |goodput, any_lost| advice("host", Bottleneck::Pacing, &paced, Some(goodput), any_lost);
+        assert_eq!(pacing(950e6, true), "pacing: the rate that --pacing sets");
+        assert!(pacing(500e6, true).contains("losses kept it below the rate"));
+        assert!(pacing(500e6, false).contains("the sender came too late"));
     }
 }

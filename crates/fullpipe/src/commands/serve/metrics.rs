@@ -141,10 +141,15 @@ impl Drop for Present {
 impl Metrics {
     /// Counts from zero, and from now on.
     pub fn new() -> Metrics {
+        let unserved: Family<Unserved, Counter> = Family::default();
+        // From zero on, so that the first of either shows as an increase.
+        for reason in [Reason::Busy, Reason::Other] {
+            let _ = unserved.get_or_create(&Unserved { reason });
+        }
         Metrics {
             start: SystemTime::now(),
             connections: Counter::default(),
-            unserved: Family::default(),
+            unserved,
             clients: Family::default(),
             ended: Family::default(),
             seconds: Family::default(),

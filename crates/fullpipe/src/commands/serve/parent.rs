@@ -196,7 +196,11 @@ impl Parent {
             });
             match admitted {
                 Ok(admitted) => served.admitted = Some(admitted),
-                Err(NetError::Denied(denial)) => return Answer::No(denial),
+                Err(NetError::Denied(denial)) => {
+                    self.metrics.busy();
+                    served.was_busy = true;
+                    return Answer::No(denial);
+                }
                 Err(error) => return Answer::No(error.to_string().into()),
             }
         }
