@@ -45,12 +45,22 @@ def _ours(judged: Judged) -> str:
     if len(judged.parts) == 1:
         return f"{_number(known[0].estimate)}{_interval(known[0])}{_unit(judged)}"
     low, high = min(part.estimate for part in known), max(part.estimate for part in known)
+    missing = len(judged.parts) - len(known)
     counts = f"{sum(judged.holds)} of {len(judged.parts)} hold, {sum(judged.fails)} fail"
-    return f"{_number(low)} to {_number(high)}{_unit(judged)}; {counts}"
+    counts += f", {missing} not measured yet" if missing else ""
+    found = _number(low) if len(known) == 1 else f"{_number(low)} to {_number(high)}"
+    return f"{found}{_unit(judged)}; {counts}"
 
 
 def _n(judged: Judged) -> str:
-    return str(min((part.n for part in judged.parts), default=0))
+    """The fewest runs of a comparison that could be made."""
+    return str(min((part.n for part in judged.parts if part.p_holds is not None), default=0))
+
+
+def _verdict(judged: Judged) -> str:
+    """The verdict, or that nothing was measured that could give one."""
+    measured = any(part.p_holds is not None for part in judged.parts)
+    return judged.verdict if measured else "not measured"
 
 
 def _why(judged: Judged) -> str:
@@ -76,7 +86,7 @@ def _section(claim: Claim, judged: Sequence[Judged]) -> list[str]:
     lines += ["| clause | the paper | here | n | verdict |", "|---|---|---|---|---|"]
     for number, one in enumerate(judged, 1):
         name = f"{number}. {one.clause.says}"
-        lines.append(f"| {name} | {one.clause.printed} | {_ours(one)} | {_n(one)} | **{one.verdict}** |")
+        lines.append(f"| {name} | {one.clause.printed} | {_ours(one)} | {_n(one)} | **{_verdict(one)}** |")
     notes = [(number, _why(one)) for number, one in enumerate(judged, 1)]
     lines += [""]
     lines += [
@@ -100,12 +110,15 @@ def origin(runs: pl.DataFrame) -> str:
 
 def verdicts(claims: Claims, judged: Mapping[str, Sequence[Judged]], runs: pl.DataFrame) -> str:
     """The part of docs/explanation/papers.md that is written from kept runs."""
-    counts = {
-        verdict: sum(one.verdict == verdict for some in judged.values() for one in some)
-        for verdict in ("agrees", "differs", "cannot say")
+    found = [_verdict(one) for some in judged.values() for one in some]
+    words = {
+        "agrees": "agree",
+        "differs": "differ",
+        "cannot say": "cannot say",
+        "not measured": "are not measured",
     }
-    total = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    lines = [BEGIN, "", f"{origin(runs)} Of {sum(counts.values())} clauses: {total}."]
+    total = ", ".join(f"{found.count(verdict)} {word}" for verdict, word in words.items() if verdict in found)
+    lines = [BEGIN, "", f"{origin(runs)} Of {len(found)} clauses {total}."]
     for claim in claims.claim:
         lines += _section(claim, judged[claim.name])
     return "\n".join([*lines, "", END])
