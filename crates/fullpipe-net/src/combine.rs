@@ -80,10 +80,12 @@ fn udt_retransmits(samples: &[&Sample], stream: usize) -> u64 {
     of_stream.filter_map(|sample| Some(sample.udt?.pkt_retrans)).fold(0, u64::saturating_add)
 }
 
-/// Datagrams that a stream over plain UDP has sent; 0 for another transport.
-fn udp_sent(samples: &[&Sample], stream: usize) -> u64 {
+/// Datagrams that a stream over plain UDP has sent, of which the receiver has counted these; 0 for another transport. The sender's
+/// last sample may be older than its last datagrams, and what arrived or was lost has been sent.
+fn udp_sent(samples: &[&Sample], stream: usize, counted: Option<UdpCounts>) -> u64 {
     let of_stream = samples.iter().filter(|sample| usize::from(sample.stream) == stream);
-    of_stream.filter_map(|sample| Some(sample.udp?.datagrams)).max().unwrap_or(0)
+    let sampled = of_stream.filter_map(|sample| Some(sample.udp?.datagrams)).max().unwrap_or(0);
+    sampled.max(counted.map_or(0, |counts| counts.datagrams_received.saturating_add(counts.datagrams_lost)))
 }
 
 /// Round-trip times of samples with data in flight, s.
@@ -201,7 +203,7 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
             first_s: seconds(r.first_ns),
             last_s: seconds(r.last_ns),
             retransmits: last(&at_sender, i, "total_retrans").saturating_add(udt_retransmits(&at_sender, i)),
-            udp: r.udp.map(|counts| UdpOutcome::of(sender.report.end.mss, udp_sent(&at_sender, i), &[counts])),
+            udp: r.udp.map(|counts| UdpOutcome::of(sender.report.end.mss, udp_sent(&at_sender, i, r.udp), &[counts])),
         })
         .collect();
     // The other end's numbers may be anything.
@@ -233,7 +235,7 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
         Direction::Receive => (cpu(&sender), cpu(&receiver) / directions),
     };
     let counts: Vec<UdpCounts> = receiver.report.received.iter().filter_map(|r| r.udp).collect();
-    let sent = (0..streams.len()).map(|i| udp_sent(&at_sender, i)).fold(0, u64::saturating_add);
+    let sent = streams.iter().filter_map(|stream| Some(stream.udp?.sent)).fold(0, u64::saturating_add);
     let udp = (!counts.is_empty()).then(|| UdpOutcome::of(sender.report.end.mss, sent, &counts));
     let evidence = |goodput: f64| Evidence {
         goodput,
@@ -365,6 +367,24 @@ mod tests {
             assert_eq!(measured.outcome.udp.map(|udp| udp.loss), (cc == "udp").then_some(0.5));
             assert!(cc == "udp" || measured.outcome.retransmits > u64::from(u32::MAX), "{cc}");
         }
+    }
+
+    #[test]
+    fn what_arrived_or_was_lost_has_been_sent() {
+        let counts = UdpCounts { datagrams_received: 190, datagrams_lost: 10, ..UdpCounts::default() };
+        let sampled = |datagrams| Sample {
+            t_ns: 1,
+            end: Side::Sender,
+            stream: 2,
+            bytes: 0,
+            info: TcpInfo::from_bytes(&[]),
+            udt: None,
+            udp: Some(UdpCounts { datagrams, ..UdpCounts::default() }),
+        };
+        let (early, late) = (sampled(199), sampled(201));
+        assert_eq!(udp_sent(&[&early], 2, Some(counts)), 200);
+        assert_eq!(udp_sent(&[&early, &late], 2, Some(counts)), 201);
+        assert_eq!(udp_sent(&[&late], 1, None), 0);
     }
 
     #[test]
