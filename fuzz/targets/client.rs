@@ -15,7 +15,7 @@ use fullpipe_transfer::client::{self, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::protocol::frame;
-use fullpipe_transfer::protocol::message::{Direct, Filter, Message, Options, Sources, Target, Terms};
+use fullpipe_transfer::protocol::message::{Filter, Message, Options, Sources, Target, Terms};
 use fullpipe_transfer::protocol::sizing::SizingMode;
 use fullpipe_transfer::receive::Output;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
@@ -40,7 +40,7 @@ fn run(script: Script) {
         hard_links: bit(7),
         remove_sources: false,
         encrypt: false,
-        direct: Direct::Off,
+        direct: fullpipe_path::DirectIo::Off,
         block: 1 << 20,
         update: bit(1),
         checksum: false,

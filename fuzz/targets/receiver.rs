@@ -9,9 +9,7 @@ use std::time::Duration;
 use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::protocol::frame;
-use fullpipe_transfer::protocol::message::{
-    Connect, Deletion, Direct, Filter, Message, Options, Rule, Setup, Target, Task,
-};
+use fullpipe_transfer::protocol::message::{Connect, Deletion, Filter, Message, Options, Rule, Setup, Target, Task};
 use fullpipe_transfer::protocol::sizing::SizingMode;
 use fullpipe_transfer::resolve::{Base, Realm};
 use fullpipe_transfer::server::{self, ServerOptions};
@@ -59,7 +57,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         hard_links: bit(3),
         remove_sources: false,
         encrypt: false,
-        direct: Direct::Off,
+        direct: fullpipe_path::DirectIo::Off,
         block: 1 << 20,
         update: bit(1),
         checksum: false,

@@ -10,7 +10,7 @@ use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutant,
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::protocol::frame;
-use fullpipe_transfer::protocol::message::{Connect, Direct, Filter, Message, Options, Setup, Sources, Task, Terms};
+use fullpipe_transfer::protocol::message::{Connect, Filter, Message, Options, Setup, Sources, Task, Terms};
 use fullpipe_transfer::protocol::sizing::SizingMode;
 use fullpipe_transfer::resolve::{Base, Realm};
 use fullpipe_transfer::server::{self, ServerOptions};
@@ -51,7 +51,7 @@ fn run(script: Script) {
         hard_links: bit(8),
         remove_sources: false,
         encrypt: false,
-        direct: Direct::Off,
+        direct: fullpipe_path::DirectIo::Off,
         block: 1 << 18,
         update: bit(3),
         checksum: false,

@@ -39,7 +39,7 @@ def _ours(judged: Judged) -> str:
         return "not measured"
     known = [part for part in judged.parts if part.p_holds is not None]
     if not known:
-        return "not measured yet"
+        return "too few runs" if _has_runs(judged) else "not measured yet"
     if isinstance(judged.clause, Shape):
         return f"{sum(judged.holds)} of {len(judged.parts)} profiles are {judged.clause.shape}"
     if len(judged.parts) == 1:
@@ -57,10 +57,13 @@ def _n(judged: Judged) -> str:
     return str(min((part.n for part in judged.parts if part.p_holds is not None), default=0))
 
 
+def _has_runs(judged: Judged) -> bool:
+    return any(part.n for part in judged.parts)
+
+
 def _verdict(judged: Judged) -> str:
-    """The verdict, or that nothing was measured that could give one."""
-    measured = any(part.p_holds is not None for part in judged.parts)
-    return judged.verdict if measured else "not measured"
+    """The verdict, or that there are no runs to give one."""
+    return judged.verdict if _has_runs(judged) else "not measured"
 
 
 def _why(judged: Judged) -> str:

@@ -71,8 +71,7 @@ impl Lab {
 
     /// Measures with these programs at the ends. The client prints the record of a run, or with [`Run::bidir`] one of each
     /// direction; in a run between disks it writes the record to [`RECORD`](crate::job::RECORD). Returns the records in the order
-    /// in which they were printed. `progress` is called with the fraction
-    /// done and the rate as text.
+    /// in which they were printed. `progress` is called with the fraction done and the rate as text.
     ///
     /// # Errors
     /// The guest or one of the programs fails.
@@ -257,8 +256,8 @@ impl Lab {
     }
 }
 
-/// Memory that pages of a copy's source take in the guest while they are in flight, bytes. Slow start may send several times what the
-/// path holds. Memory that is not touched costs nothing.
+/// Memory that pages of a copy's source take in the guest while they are in flight, bytes. Slow start may send several times
+/// what the path holds. Memory that is not touched costs nothing.
 fn held_by_copy(path: &LabPath) -> u64 {
     (path.bdp() + path.queue.0) * 8
 }
@@ -328,16 +327,17 @@ const SAMPLE_BYTES: u64 = 4096;
 /// each of their packets.
 const STREAM_BYTES: u64 = 3 << 20;
 
-/// Memory of a stream over plain UDP, and of one over UDT besides its two buffers: those of its sockets, and the messages that a driver receives at once.
-const UDT_STREAM_BYTES: u64 = 64 << 20;
+/// Memory of a stream over plain UDP, and of one over UDT besides its two buffers: those of its sockets, and the messages that
+/// it receives at once.
+const UDP_STREAM_BYTES: u64 = 64 << 20;
 
 /// Returns the memory that one stream may need besides packets in flight, bytes. UDT copies data into a buffer at
 /// either end.
 fn stream_bytes(transport: &Transport) -> u64 {
     match transport.protocol() {
         Protocol::Tcp => STREAM_BYTES,
-        Protocol::Udp => UDT_STREAM_BYTES,
-        Protocol::Udt => UDT_STREAM_BYTES + 2 * transport.udt_buffer_bytes(),
+        Protocol::Udp => UDP_STREAM_BYTES,
+        Protocol::Udt => UDP_STREAM_BYTES + 2 * transport.udt_buffer_bytes(),
     }
 }
 

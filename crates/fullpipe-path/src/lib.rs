@@ -4,8 +4,10 @@
 //! describe a [`Run`], and a [`record`] holds its result. [`storage`] describes what is measured of a disk. Nothing
 //! here has a socket or a clock; only [`record`] writes files.
 
+mod cross;
 pub mod dscp;
 pub mod exit;
+pub mod host;
 pub mod lab_disk;
 pub mod lab_host;
 pub mod path;
@@ -18,10 +20,12 @@ pub mod text;
 pub mod transport;
 pub mod units;
 
+pub use cross::Cross;
 pub use dscp::Dscp;
 pub use exit::{Classified, ExitClass};
+pub use host::Host;
 pub use lab_host::LabHost;
-pub use path::{Cross, Host, LabPath, Modality, Path};
+pub use path::{LabPath, Modality, Path};
 pub use path_change::PathChange;
 pub use path_error::PathError;
 pub use run::{DirectIo, Direction, DiskAccess, Run};

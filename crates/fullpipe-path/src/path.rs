@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cross::Cross;
+use crate::host::Host;
 use crate::lab_disk::LabDisk;
 use crate::lab_host::LabHost;
 use crate::path_error::PathError;
 use crate::transport::Protocol;
 use crate::units::{Probability, Rate, Size, Time};
 
-/// Default port of `fullpipe serve`.
-pub const DEFAULT_PORT: u16 = 7412;
 /// Length of an Ethernet header, bytes. Linux's queues count it as part of a packet.
 pub const ETHERNET_HEADER: u64 = 14;
 
@@ -71,49 +71,6 @@ impl<'de> Deserialize<'de> for Path {
     }
 }
 
-/// A real host and the port of its `fullpipe serve`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// Name or address of the host.
-    pub name: String,
-    /// TCP port of the control connection.
-    pub port: u16,
-}
-
-impl FromStr for Host {
-    type Err = PathError;
-    fn from_str(text: &str) -> Result<Self, PathError> {
-        let bad = || PathError::Host(text.to_owned());
-        let (name, port) = if let Some(rest) = text.strip_prefix('[') {
-            let (name, rest) = rest.split_once(']').ok_or_else(bad)?;
-            (name, rest.strip_prefix(':'))
-        } else if text.matches(':').count() > 1 {
-            (text, None)
-        } else {
-            text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)))
-        };
-        let port = match port {
-            Some(port) => port.parse().map_err(|_| bad())?,
-            None => DEFAULT_PORT,
-        };
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
-        if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
-            return Err(bad());
-        }
-        Ok(Host { name: name.to_owned(), port })
-    }
-}
-
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]:{}", self.name, self.port)
-        } else {
-            write!(f, "{}:{}", self.name, self.port)
-        }
-    }
-}
-
 /// A kind of physical connection: its rate, and what its framing adds to each packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -147,65 +104,6 @@ impl Modality {
             Modality::TenGigE => "10gige",
             Modality::Oc192 => "oc192",
         }
-    }
-}
-
-/// Cross traffic: other traffic through the same bottleneck.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cross {
-    /// Unresponsive: UDP at a constant rate, counted in Ethernet frames. Text: `udp:400mbit`.
-    Udp(Rate),
-    /// TCP flows, each limited to a window. Text: `tcp:4x64KB`.
-    Tcp {
-        /// Number of flows.
-        flows: u8,
-        /// Window of each flow: most bytes that it has in flight.
-        window: Size,
-    },
-}
-
-impl FromStr for Cross {
-    type Err = PathError;
-    fn from_str(text: &str) -> Result<Self, PathError> {
-        let bad = || PathError::Value {
-            key: "cross",
-            why: format!("'{text}' is not cross traffic; write udp:400mbit or tcp:4x64KB"),
-        };
-        let (kind, rest) = text.split_once(':').ok_or_else(bad)?;
-        match kind {
-            "udp" => rest.parse().map(Cross::Udp).map_err(|_| bad()),
-            "tcp" => {
-                let (flows, window) = rest.split_once('x').ok_or_else(bad)?;
-                let flows: u8 = flows.parse().map_err(|_| bad())?;
-                let window: Size = window.parse().map_err(|_| bad())?;
-                if flows == 0 || flows > 64 || window.0 == 0 {
-                    return Err(bad());
-                }
-                Ok(Cross::Tcp { flows, window })
-            }
-            _ => Err(bad()),
-        }
-    }
-}
-
-impl fmt::Display for Cross {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cross::Udp(rate) => write!(f, "udp:{rate}"),
-            Cross::Tcp { flows, window } => write!(f, "tcp:{flows}x{window}"),
-        }
-    }
-}
-
-impl Serialize for Cross {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Cross {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -325,6 +223,11 @@ impl LabPath {
     /// Returns the bytes that a packet of `ip_bytes` takes on the line.
     pub fn line_bytes(&self, ip_bytes: u64) -> u64 {
         ip_bytes + ETHERNET_HEADER + self.modality.map_or(0, Modality::overhead)
+    }
+
+    /// Whether an end has a disk.
+    pub fn has_disk(&self) -> bool {
+        self.disk_a.is_some() || self.disk_b.is_some()
     }
 
     /// Returns the largest rate of payload that a protocol can carry, bit/s. Packets are full and have 20 bytes of IPv4 header.
@@ -591,16 +494,5 @@ mod tests {
         says("lab:rtt=1ms,rate=1gbit,loss=2", "out of range");
         says("lab:rtt=1ms,rate=1gbit,cross=quic:1", "cross traffic");
         says("lab:rtt=1ms,rate=1gbit,mtu=1400", "neither 1500 nor 9000");
-    }
-
-    #[test]
-    fn hosts() {
-        let host: Host = "dtn1.example.org".parse().unwrap();
-        assert_eq!((host.name.as_str(), host.port), ("dtn1.example.org", DEFAULT_PORT));
-        assert_eq!("[::1]:99".parse::<Host>().unwrap().to_string(), "[::1]:99");
-        assert_eq!("::1".parse::<Host>().unwrap().port, DEFAULT_PORT);
-        for bad in ["", "a:b", "a b", "[::1", "-x", "host:70000"] {
-            assert!(bad.parse::<Host>().is_err(), "{bad}");
-        }
     }
 }

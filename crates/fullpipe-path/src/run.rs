@@ -1,5 +1,8 @@
 //! The complete description of a run.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -25,20 +28,31 @@ pub enum DirectIo {
     /// For large files on disks.
     #[default]
     Auto,
-    /// For all files.
+    /// For all files whose file system supports it.
     On,
     /// Never.
     Off,
 }
 
-impl DirectIo {
-    /// Returns the word that `--direct` takes.
-    pub fn name(self) -> &'static str {
-        match self {
+impl FromStr for DirectIo {
+    type Err = String;
+    fn from_str(text: &str) -> Result<DirectIo, String> {
+        match text {
+            "auto" => Ok(DirectIo::Auto),
+            "on" => Ok(DirectIo::On),
+            "off" => Ok(DirectIo::Off),
+            _ => Err("give auto, on or off".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for DirectIo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             DirectIo::Auto => "auto",
             DirectIo::On => "on",
             DirectIo::Off => "off",
-        }
+        })
     }
 }
 

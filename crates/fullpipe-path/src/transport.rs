@@ -42,7 +42,8 @@ pub const LINUX_CONGESTION_CONTROLS: [&str; 17] = [
     "yeah",
 ];
 
-/// Sizes of the payload of a datagram over plain UDP, bytes: room for fullpipe's own header, and the most that UDP over IPv4 carries.
+/// Sizes of the payload of a datagram over plain UDP, bytes: room for fullpipe's own header, and the most that UDP over IPv4
+/// carries.
 pub const DATAGRAM_RANGE: RangeInclusive<u16> = 16..=65_507;
 
 /// Name of UDT in the place of a congestion control. UDT brings its own, so a transport needs no further word for it.

@@ -113,7 +113,8 @@ const PLAIN: [fn(&Conditions) -> bool; 14] = [
     |path| path.kernel.is_none(),
 ];
 
-/// Whether an entry is over the protocol that a query asks for; any is if it asks for none. Plain UDP, which loses data, is no choice.
+/// Whether an entry is over the protocol that a query asks for; any is if it asks for none. Plain UDP, which loses data, is no
+/// choice.
 pub fn is_over(entry: &Listed, query: &Query) -> bool {
     let protocol = entry.protocol();
     protocol != Some(Protocol::Udp) && query.protocol.is_none_or(|asked| protocol == Some(asked))

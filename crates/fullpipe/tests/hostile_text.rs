@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{Server, error, fullpipe, fullpipe_args};
 use fullpipe_transfer::protocol::frame;
 use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PLAIN, PROTOCOL};
-use fullpipe_transfer::protocol::message::{self, Message, Options, Setup, Target, Task};
+use fullpipe_transfer::protocol::message::{Message, Options, Setup, Target, Task};
 
 /// Sets a terminal's title, moves its cursor (both as ESC and as C1), reorders, hides and ends lines.
 const HOSTILE: &str =
@@ -139,7 +139,7 @@ fn ask(address: &str, path: Vec<u8>) {
         hard_links: false,
         remove_sources: false,
         encrypt: false,
-        direct: message::Direct::Off,
+        direct: fullpipe_path::DirectIo::Off,
         block: 4 << 20,
         update: false,
         checksum: false,

@@ -68,16 +68,16 @@ fn counts_are_those_of_what_was_served() {
 
     let found = values(&server);
     for (name, value) in [
-        ("served_clients_total{kind=\"Copy\",direction=\"Received\",outcome=\"Complete\"}", 2.0),
-        ("served_clients_total{kind=\"Copy\",direction=\"Sent\",outcome=\"Complete\"}", 1.0),
-        ("served_clients_total{kind=\"Measurement\",direction=\"Received\",outcome=\"Complete\"}", 1.0),
-        ("copied_files_total{direction=\"Received\"}", 2.0),
-        ("copied_files_total{direction=\"Sent\"}", 1.0),
-        ("copied_bytes_total{direction=\"Received\"}", 1_234_567.0),
-        ("copied_bytes_total{direction=\"Sent\"}", 234_567.0),
-        ("unserved_clients_total{reason=\"Other\"}", 1.0),
-        ("present_clients{kind=\"Copy\"}", 0.0),
-        ("present_clients{kind=\"Measurement\"}", 0.0),
+        ("served_clients_total{kind=\"copy\",direction=\"received\",outcome=\"complete\"}", 2.0),
+        ("served_clients_total{kind=\"copy\",direction=\"sent\",outcome=\"complete\"}", 1.0),
+        ("served_clients_total{kind=\"measurement\",direction=\"received\",outcome=\"complete\"}", 1.0),
+        ("copied_files_total{direction=\"received\"}", 2.0),
+        ("copied_files_total{direction=\"sent\"}", 1.0),
+        ("copied_bytes_total{direction=\"received\"}", 1_234_567.0),
+        ("copied_bytes_total{direction=\"sent\"}", 234_567.0),
+        ("unserved_clients_total{reason=\"other\"}", 1.0),
+        ("present_clients{kind=\"copy\"}", 0.0),
+        ("present_clients{kind=\"measurement\"}", 0.0),
     ] {
         assert_eq!(found.get(&format!("fullpipe_{name}")), Some(&value), "{name}: {found:#?}");
     }

@@ -2,7 +2,7 @@
 //! and `recvmmsg(2)`.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,6 +30,7 @@ pub(super) const DEFAULT_MTU: u32 = 1500;
 pub(super) const MAX_PACKET_BYTES: u32 = 9000;
 const IPV4_HEADER_BYTES: u32 = 20;
 const IPV6_HEADER_BYTES: u32 = 40;
+const UDP_HEADER_BYTES: u32 = 8;
 /// The kernel's buffers of a UDP socket. A receiver's must hold what arrives while its thread waits for a processor.
 pub const UDP_BUFFER: Size = Size(16_000_000);
 
@@ -61,14 +62,29 @@ impl Datagrams {
         bound.map_err(|source| NetError::Listen { address: address(), source })
     }
 
-    /// Binds another socket to the port of this one. For UDP the kernel lets any user share a port that its owner shares, so this
-    /// socket shares its own only meanwhile.
-    pub(super) fn bind_beside(&self, address: SocketAddr) -> io::Result<Datagrams> {
+    /// Opens another socket on the port of this one, and on the address `to` that a caller has called, which hears that caller
+    /// alone: the kernel prefers it to this one's for datagrams from the caller's address. For UDP the kernel lets any user share
+    /// a port that its owner shares, so this socket shares its own only meanwhile.
+    pub(super) fn for_caller(&self, from: SocketAddr, to: Option<IpAddr>, dscp: Option<Dscp>) -> io::Result<Datagrams> {
+        let own = self.local_address().ok_or(io::ErrorKind::NotFound)?;
+        let local = match (to, from) {
+            // An address of a link alone needs its interface.
+            (Some(IpAddr::V6(to)), SocketAddr::V6(from)) => {
+                SocketAddrV6::new(to, own.port(), 0, from.scope_id()).into()
+            }
+            (Some(to), _) => SocketAddr::new(to, own.port()),
+            (None, _) => own,
+        };
         let owner = SockRef::from(&self.socket);
         owner.set_reuse_address(true)?;
-        let bound = Datagrams::bind_as(address, true);
+        let bound = Datagrams::bind_as(local, true);
         owner.set_reuse_address(false)?;
-        bound
+        let bound = bound?;
+        bound.connect(from)?;
+        if let Some(dscp) = dscp {
+            socket::set_dscp(bound.as_fd(), dscp, local.is_ipv6())?;
+        }
+        Ok(bound)
     }
 
     /// Binds a socket that will connect to `to` to this host's end.
@@ -271,8 +287,17 @@ pub(super) fn packet_bytes(to: SocketAddr) -> u16 {
 
 /// Bytes of a packet to a host that UDT does not count: it takes every IP header for one of IPv4.
 pub(super) fn uncounted_bytes(to: SocketAddr) -> u32 {
+    ip_header_bytes(to) - IPV4_HEADER_BYTES
+}
+
+/// Bytes of the headers of IP and UDP in a packet to a host.
+pub(super) fn headers_bytes(to: SocketAddr) -> u32 {
+    ip_header_bytes(to) + UDP_HEADER_BYTES
+}
+
+fn ip_header_bytes(to: SocketAddr) -> u32 {
     // A socket for both families sends IPv4 to a mapped address.
-    if to.ip().to_canonical().is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 }
+    if to.ip().to_canonical().is_ipv6() { IPV6_HEADER_BYTES } else { IPV4_HEADER_BYTES }
 }
 
 /// Bytes of a message that the kernel cuts into datagrams of `segment_bytes`.
@@ -300,6 +325,7 @@ mod tests {
             let to = to.parse().unwrap();
             assert_eq!(packet_bytes(to), bytes, "{to}");
             assert_eq!(u32::from(bytes) + uncounted_bytes(to), 9000, "{to}");
+            assert_eq!(headers_bytes(to), 28 + uncounted_bytes(to), "{to}");
         }
     }
 

@@ -8,14 +8,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
 
+use fullpipe_path::DirectIo;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use crate::fs::sparse;
-use crate::protocol::message::Direct;
 use crate::sizes::ALIGN;
 
-/// Minimum size of a file for direct I/O under [`Direct::Auto`], in bytes. Smaller files are likely to be read again soon,
+/// Minimum size of a file for direct I/O under [`DirectIo::Auto`], in bytes. Smaller files are likely to be read again soon,
 /// and the page cache makes that faster.
 const MIN_DIRECT_FILE_BYTES: u64 = 32 << 20;
 
@@ -76,11 +76,11 @@ impl<T> Pipe<T> {
 }
 
 /// Whether to use direct I/O for a file of `size` bytes. Files in memory (`tmpfs(5)`) never use it.
-pub fn wanted(how: Direct, file: &File, size: u64) -> bool {
+pub fn wanted(how: DirectIo, file: &File, size: u64) -> bool {
     match how {
-        Direct::Off => false,
-        Direct::On => !sparse::in_memory(file),
-        Direct::Auto => size >= MIN_DIRECT_FILE_BYTES && !sparse::in_memory(file),
+        DirectIo::Off => false,
+        DirectIo::On => !sparse::in_memory(file),
+        DirectIo::Auto => size >= MIN_DIRECT_FILE_BYTES && !sparse::in_memory(file),
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use fullpipe_path::DirectIo;
 use nix::errno::Errno;
 use nix::fcntl::FallocateFlags;
 
@@ -12,7 +13,6 @@ use crate::fs::direct_io::{self, Aligned};
 use crate::fs::huge_pages::{self, Page, Window};
 use crate::fs::sparse;
 use crate::protocol::file::FileItem;
-use crate::protocol::message::Direct;
 use crate::sizes::HUGE_PAGE;
 
 /// A large file that is read.
@@ -24,7 +24,7 @@ pub struct SourceFile {
 
 impl SourceFile {
     /// Decides how a file of `size` bytes is read.
-    pub fn new(file: File, how: Direct, size: u64) -> SourceFile {
+    pub fn new(file: File, how: DirectIo, size: u64) -> SourceFile {
         let direct = if direct_io::wanted(how, &file, size) { direct_io::again(&file, false) } else { None };
         SourceFile { file, direct }
     }
@@ -67,7 +67,7 @@ pub struct TargetFile {
 
 impl TargetFile {
     /// Decides how a file of `size` bytes is written ([`FileItem::UNKNOWN_SIZE`] if that is not known).
-    pub fn new(file: File, how: Direct, size: u64) -> TargetFile {
+    pub fn new(file: File, how: DirectIo, size: u64) -> TargetFile {
         let direct = if direct_io::wanted(how, &file, size) { direct_io::again(&file, true) } else { None };
         // A page behind the end of a file cannot be written to, so the end must be known.
         let has_pages = size != FileItem::UNKNOWN_SIZE && huge_pages::wanted(&file, size);

@@ -399,7 +399,7 @@ pub struct Options {
     /// Encrypt the streams.
     pub encrypt: bool,
     /// When to bypass the page cache.
-    pub direct: Direct,
+    pub direct: DirectIo,
     /// Maximum size of a block, in bytes.
     pub block: u32,
     /// Skip a file if the destination has it with the same size and mtime, or with a newer mtime.
@@ -410,27 +410,6 @@ pub struct Options {
     pub sample_ns: u64,
     /// Time without progress after which the transfer fails, in nanoseconds.
     pub stall_ns: u64,
-}
-
-/// When to bypass the page cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Direct {
-    /// For large files on disks.
-    Auto,
-    /// For all files whose file system supports it.
-    On,
-    /// Never.
-    Off,
-}
-
-impl From<Direct> for DirectIo {
-    fn from(direct: Direct) -> DirectIo {
-        match direct {
-            Direct::Auto => DirectIo::Auto,
-            Direct::On => DirectIo::On,
-            Direct::Off => DirectIo::Off,
-        }
-    }
 }
 
 /// How the sender sends.

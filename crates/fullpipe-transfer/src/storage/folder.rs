@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use fullpipe_path::record::storage::FileSystemInfo;
-use fullpipe_path::{Classified, ExitClass};
+use fullpipe_path::{Classified, DirectIo, ExitClass};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -17,7 +17,6 @@ use super::host_load::{self, Device};
 use crate::error::why;
 use crate::fs::large_file::TargetFile;
 use crate::fs::{at, sparse};
-use crate::protocol::message::Direct;
 
 /// Bytes that a measurement leaves free in a file system, and the same as a fraction of the file system: the smaller counts.
 /// Many file systems get slow, and programs fail, when nothing is left.
@@ -174,7 +173,7 @@ impl StorageFolder {
     /// # Errors
     /// Those of the file system.
     pub fn is_direct_by_default(&self, size: u64) -> Result<bool, StorageError> {
-        Ok(TargetFile::new(self.nameless()?, Direct::Auto, size).is_direct())
+        Ok(TargetFile::new(self.nameless()?, DirectIo::Auto, size).is_direct())
     }
 
     /// Creates an empty file that has no name, which nobody else can open (`open(2)`, O_TMPFILE). Where the file system has
@@ -208,7 +207,7 @@ impl StorageFolder {
     /// # Errors
     /// They cannot.
     pub fn check_direct(&self) -> Result<(), StorageError> {
-        if TargetFile::new(self.nameless()?, Direct::On, 0).is_direct() { Ok(()) } else { Err(self.no_direct()) }
+        if TargetFile::new(self.nameless()?, DirectIo::On, 0).is_direct() { Ok(()) } else { Err(self.no_direct()) }
     }
 
     pub(super) fn no_direct(&self) -> StorageError {

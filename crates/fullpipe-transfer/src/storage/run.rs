@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use fullpipe_path::DirectIo;
 use fullpipe_path::record::storage::{Latency, StorageOutcome, StorageSample};
 use fullpipe_path::storage::{Operation, StorageRun};
 use hdrhistogram::Histogram;
@@ -22,7 +23,6 @@ use super::folder::{StorageError, StorageFolder};
 use super::host_load::HostLoad;
 use crate::fs::direct_io::{self, Aligned};
 use crate::fs::large_file::{self, HugePages, SourceFile, TargetFile};
-use crate::protocol::message::Direct;
 use crate::sizes::{ALIGN, HUGE_PAGE, PIECE};
 use crate::threads::lock;
 
@@ -122,8 +122,8 @@ pub fn read(
     Ok(measured)
 }
 
-fn how(run: &StorageRun) -> Direct {
-    if run.direct { Direct::On } else { Direct::Off }
+fn how(run: &StorageRun) -> DirectIo {
+    if run.direct { DirectIo::On } else { DirectIo::Off }
 }
 
 /// Drops a file from the page cache (`posix_fadvise(2)`, POSIX_FADV_DONTNEED). Returns the bytes that are still there.

@@ -198,7 +198,7 @@ pub fn run(args: &Args) -> Result {
     let path = read_path(&args.path)?;
     let described: Option<Path> = args.guest.as_deref().map(str::parse).transpose()?;
     let disks = match described.as_ref().unwrap_or(&path) {
-        Path::Lab(lab) if disks::has_disk(lab) => Some(args.storage.disk_access()?),
+        Path::Lab(lab) if lab.has_disk() => Some(args.storage.disk_access()?),
         _ => None,
     };
     if let (None, Some(flag)) = (disks, args.storage.given()) {
@@ -206,39 +206,8 @@ pub fn run(args: &Args) -> Result {
         let why = format!("{flag} is for storage; give disk:FOLDER{or} instead of {}, or leave it out", args.path);
         return Err(Failure::usage(why));
     }
-    let protocol = args.transport.unwrap_or(Protocol::Tcp);
-    let cc = match (protocol, &args.cc) {
-        (Protocol::Tcp, Some(cc)) if Protocol::of(cc) != Protocol::Tcp => {
-            return Err(Failure::usage(format!(
-                "{cc} is no congestion control of TCP; give --transport {cc} instead of --cc {cc}"
-            )));
-        }
-        (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| "cubic".into()),
-        (Protocol::Udt | Protocol::Udp, None) => protocol.to_string(),
-        (Protocol::Udt, Some(_)) => {
-            return Err(Failure::usage("--cc is for TCP, and --transport udt brings its own; leave one of them out"));
-        }
-        (Protocol::Udp, Some(_)) => {
-            return Err(Failure::usage(
-                "--cc is for TCP, and plain UDP has no congestion control; leave one of them out",
-            ));
-        }
-    };
-    if args.datagram_size.is_some() && protocol != Protocol::Udp {
-        return Err(Failure::usage("--datagram-size is for --transport udp; for segments of TCP there is --mss"));
-    }
-    if args.mss.is_some() && protocol == Protocol::Udp {
-        return Err(Failure::usage("--mss is for TCP; for plain UDP there is --datagram-size"));
-    }
-    let transport = Transport {
-        cc,
-        streams: args.streams.unwrap_or(1),
-        buffer: args.buffer.unwrap_or(Buffer::Auto),
-        pacing: args.pacing,
-        dscp: args.dscp,
-        mss: args.mss.or(args.datagram_size),
-    };
-    transport.validate()?;
+    let transport = transport(args)?;
+    let protocol = transport.protocol();
     let transport = allowed(transport, &path, args);
     let omit = args.omit.unwrap_or(Time(0));
     let workload = match (args.size, args.duration) {
@@ -295,6 +264,47 @@ pub fn run(args: &Args) -> Result {
         }
     }
     repeat(run, args)
+}
+
+/// The transport that the flags ask for.
+///
+/// # Errors
+/// Flags contradict each other, or no such transport exists.
+fn transport(args: &Args) -> Result<Transport> {
+    let protocol = args.transport.unwrap_or(Protocol::Tcp);
+    let cc = match (protocol, &args.cc) {
+        (Protocol::Tcp, Some(cc)) if Protocol::of(cc) != Protocol::Tcp => {
+            return Err(Failure::usage(format!(
+                "{cc} is no congestion control of TCP; give --transport {cc} instead of --cc {cc}"
+            )));
+        }
+        (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| "cubic".into()),
+        (Protocol::Udt | Protocol::Udp, None) => protocol.to_string(),
+        (Protocol::Udt, Some(_)) => {
+            return Err(Failure::usage("--cc is for TCP, and --transport udt brings its own; leave one of them out"));
+        }
+        (Protocol::Udp, Some(_)) => {
+            return Err(Failure::usage(
+                "--cc is for TCP, and plain UDP has no congestion control; leave one of them out",
+            ));
+        }
+    };
+    if args.datagram_size.is_some() && protocol != Protocol::Udp {
+        return Err(Failure::usage("--datagram-size is for --transport udp; for segments of TCP there is --mss"));
+    }
+    if args.mss.is_some() && protocol == Protocol::Udp {
+        return Err(Failure::usage("--mss is for TCP; for plain UDP there is --datagram-size"));
+    }
+    let transport = Transport {
+        cc,
+        streams: args.streams.unwrap_or(1),
+        buffer: args.buffer.unwrap_or(Buffer::Auto),
+        pacing: args.pacing,
+        dscp: args.dscp,
+        mss: args.mss.or(args.datagram_size),
+    };
+    transport.validate()?;
+    Ok(transport)
 }
 
 /// The transport, with the system's congestion control if nobody named one and this user may not take the usual one.

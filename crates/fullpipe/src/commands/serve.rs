@@ -23,7 +23,7 @@ use clients::Clients;
 use fullpipe_net::serve::{Event, MeasurementPolicy};
 use fullpipe_net::{AnonymousLimits, NetError, ServeOptions, Server};
 use fullpipe_path::transport::{self, UNLIMITED};
-use fullpipe_path::{ExitClass, Time, path};
+use fullpipe_path::{ExitClass, Time, host};
 use fullpipe_transfer::connection::token;
 use fullpipe_transfer::connection::token_store::Tokens;
 use fullpipe_transfer::resolve::Base;
@@ -73,7 +73,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", value_parser = listening_address)]
     bind: Option<SocketAddr>,
     /// Listen on this port for control connections
-    #[arg(long, default_value_t = path::DEFAULT_PORT)]
+    #[arg(long, default_value_t = host::DEFAULT_PORT)]
     port: u16,
     /// Accept data streams on these ports, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::{Buffer, Transport};
+use fullpipe_path::{Buffer, DirectIo, Transport};
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::protocol::chunk::{Chunk, Trailer};
 use fullpipe_transfer::protocol::digest::{Key, Tagger};
 use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
 use fullpipe_transfer::protocol::frame::{self, FRAME_HEAD};
 use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL, READY};
-use fullpipe_transfer::protocol::message::{self, Connect, Direct, Listing, Message, Options, Reading, Setup, Target};
+use fullpipe_transfer::protocol::message::{self, Connect, Listing, Message, Options, Reading, Setup, Target};
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::preamble;
 use fullpipe_transfer::protocol::sizing::SizingMode;
@@ -36,10 +36,10 @@ fn hello() -> Vec<u8> {
 }
 
 fn setup(dir: &Path, push: bool) -> Vec<u8> {
-    setup_for(dir, push, Direct::Off)
+    setup_for(dir, push, DirectIo::Off)
 }
 
-fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
+fn setup_for(dir: &Path, push: bool, direct: DirectIo) -> Vec<u8> {
     let options = Options {
         recursive: true,
         dereference: false,
@@ -269,7 +269,7 @@ struct Client {
 }
 
 impl Client {
-    fn meet(dir: &Path, push: bool, direct: Direct) -> Client {
+    fn meet(dir: &Path, push: bool, direct: DirectIo) -> Client {
         let mut far = start(Stdio::piped());
         let (mut to, mut from) = (far.stdin.take().unwrap(), far.stdout.take().unwrap());
         from.read_exact(&mut [0; READY.len()]).unwrap();
@@ -338,7 +338,7 @@ type Parts = [Vec<u8>; 3];
 fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, String) {
     const HALF: u64 = 2 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let mut client = Client::meet(dir.path(), true, DirectIo::Off);
     let mut line = Line::new(client.terms.unwrap());
     let file = |name: &str, size| {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
@@ -430,7 +430,7 @@ fn nobody_in_the_middle_exchanges_blocks() {
 
 /// Has the far end receive one small file, or a large one as one block, past the cache where it can, closed by what
 /// `close` makes of the right tag; gives whether the file is there, and what the far end said.
-fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) {
+fn received(large: bool, direct: DirectIo, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) {
     // On a disk where there is one: target/ of the workspace.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut client = Client::meet(dir.path(), true, direct);
@@ -467,7 +467,7 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
 
 #[test]
 fn only_what_has_its_tag_takes_its_name() {
-    for (large, direct) in [(false, Direct::Off), (true, Direct::Off), (true, Direct::On)] {
+    for (large, direct) in [(false, DirectIo::Off), (true, DirectIo::Off), (true, DirectIo::On)] {
         let (there, said) = received(large, direct, |digest| Trailer(Some(digest)));
         assert!(there, "{said}");
         let flipped = |digest: [u8; 32]| Trailer(Some([&[digest[0] ^ 1], &digest[1..]].concat().try_into().unwrap()));
@@ -483,7 +483,7 @@ fn only_what_has_its_tag_takes_its_name() {
 fn what_the_sender_may_not_know_is_remembered() {
     for heard in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let Client { mut far, mut to, mut from, mut stream, terms } = Client::meet(dir.path(), true, Direct::Off);
+        let Client { mut far, mut to, mut from, mut stream, terms } = Client::meet(dir.path(), true, DirectIo::Off);
         let content = vec![5; 5000];
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(b"file".to_vec()).unwrap();
@@ -499,7 +499,7 @@ fn what_the_sender_may_not_know_is_remembered() {
         drop(to);
         far.wait().unwrap();
         assert_eq!(leftovers(dir.path()).len(), usize::from(!heard), "the journal");
-        let again = Client::meet(dir.path(), true, Direct::Off);
+        let again = Client::meet(dir.path(), true, DirectIo::Off);
         assert_eq!(again.terms.unwrap().offer, !heard, "what is there is offered first");
     }
 }
@@ -510,7 +510,7 @@ fn hard_links_that_nobody_asked_for_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("there"), "1").unwrap();
     let there = std::fs::metadata(dir.path().join("there")).unwrap();
-    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let mut client = Client::meet(dir.path(), true, DirectIo::Off);
     let name = |name: &str| Name::try_from(name.as_bytes().to_vec()).unwrap();
     let mtime = (there.mtime(), there.mtime_nsec() as u32);
     let meta = Meta { mode: 0o644, uid: there.uid(), gid: there.gid(), mtime, xattrs: vec![] };
@@ -531,7 +531,7 @@ fn hard_links_that_nobody_asked_for_are_refused() {
 fn nobody_deletes_what_was_not_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("precious"), "stays").unwrap();
-    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let mut client = Client::meet(dir.path(), true, DirectIo::Off);
     let mut line = Line::new(client.terms.unwrap());
     let _ = client.stream.write_all(&line.chunk(&Chunk::End, &[]));
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
@@ -549,7 +549,7 @@ fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
 
 fn two_blocks_of(blocks: [(&str, u64, Extent); 2], reading: Reading) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
-    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let mut client = Client::meet(dir.path(), true, DirectIo::Off);
     let mut line = Line::new(client.terms.unwrap());
     for (name, size, extent) in blocks {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
@@ -615,7 +615,7 @@ fn a_file_of_unknown_size_ends_where_its_sender_says() {
 #[test]
 fn a_receiver_without_terms_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
-    let mut client = Client::meet(dir.path(), false, Direct::Off);
+    let mut client = Client::meet(dir.path(), false, DirectIo::Off);
     assert_eq!(client.terms, None);
     let Message::Failed { why, retry: false, .. } = frame::receive(&mut client.from).unwrap() else {
         panic!("it goes on")

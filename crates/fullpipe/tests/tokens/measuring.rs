@@ -208,7 +208,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         hard_links: false,
         remove_sources: false,
         encrypt: false,
-        direct: message::Direct::Off,
+        direct: fullpipe_path::DirectIo::Off,
         block: 1 << 20,
         special: false,
         verify: false,

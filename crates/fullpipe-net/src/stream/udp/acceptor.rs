@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use fullpipe_path::Transport;
@@ -12,7 +12,6 @@ use super::datagram::{self, COOKIE_BYTES};
 use super::size::datagram_bytes;
 use super::udp_stream::{Terms, UdpStream};
 use crate::error::{NetError, system};
-use crate::socket;
 use crate::stream::datagrams::{Datagrams, RECEIVE_BYTES, Received};
 use crate::stream::{Acceptor, DataStream, Expected, PreambleCheck};
 
@@ -85,28 +84,13 @@ impl<const N: usize> UdpAcceptor<N> {
             return Ok(None);
         }
         let terms = Terms::new(&self.transport, datagram_bytes(&self.transport, from)?, tag, self.sends);
-        let opened = self.open(from, to).and_then(|datagrams| UdpStream::new(datagrams, terms));
+        let opened = self
+            .datagrams
+            .for_caller(from, to, self.transport.dscp)
+            .and_then(|datagrams| UdpStream::new(datagrams, terms));
         let opened = opened.map_err(system("opening a data stream over UDP"))?;
         self.taken.insert(stream);
         Ok(Some((stream, opened)))
-    }
-
-    /// Opens a socket on the same port, and on the address that was called, that hears the caller alone.
-    fn open(&self, from: SocketAddr, to: Option<IpAddr>) -> io::Result<Datagrams> {
-        let local = match (to, from) {
-            // An address of a link alone needs its interface.
-            (Some(IpAddr::V6(to)), SocketAddr::V6(from)) => {
-                SocketAddrV6::new(to, self.address.port(), 0, from.scope_id()).into()
-            }
-            (Some(to), _) => SocketAddr::new(to, self.address.port()),
-            (None, _) => self.address,
-        };
-        let datagrams = self.datagrams.bind_beside(local)?;
-        datagrams.connect(from)?;
-        if let Some(dscp) = self.transport.dscp {
-            socket::set_dscp(datagrams.as_fd(), dscp, local.is_ipv6())?;
-        }
-        Ok(datagrams)
     }
 }
 

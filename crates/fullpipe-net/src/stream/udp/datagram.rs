@@ -102,8 +102,8 @@ pub fn cookie(tag: u16, cookie: &[u8; COOKIE_BYTES]) -> Vec<u8> {
     [&word(Kind::Cookie, tag, 0)[..], cookie].concat()
 }
 
-/// The datagram with which a stream is called, with the cookie if the server has sent one. It has `datagram_bytes`, if that is enough
-/// for it: a path that does not carry such datagrams shows at once.
+/// The datagram with which a stream is called, with the cookie if the server has sent one. It has `datagram_bytes`, if that is
+/// enough for it: a path that does not carry such datagrams shows at once.
 #[must_use]
 pub fn call(preamble: &[u8], cookie: Option<&[u8; COOKIE_BYTES]>, datagram_bytes: usize) -> Vec<u8> {
     let cookie = cookie.unwrap_or(&[0; COOKIE_BYTES]);

@@ -1,4 +1,4 @@
-//! Sizes of datagrams and of the packets that carry them.
+//! The size of a stream's datagrams.
 
 use std::net::SocketAddr;
 
@@ -9,18 +9,10 @@ use crate::error::NetError;
 use crate::socket;
 use crate::stream::datagrams;
 
-/// Bytes of the headers of UDP and IPv4, and of UDP and IPv6.
-const HEADERS_BYTES: [u32; 2] = [28, 48];
-
-/// Bytes of the headers below UDP's payload in a packet to an address.
-pub(super) fn headers_bytes(to: SocketAddr) -> u32 {
-    HEADERS_BYTES[usize::from(to.ip().to_canonical().is_ipv6())]
-}
-
 /// The payload of each datagram to an address, bytes: what was asked for or, without that, what fills a packet.
 pub(super) fn datagram_bytes(transport: &Transport, to: SocketAddr) -> Result<usize, NetError> {
     let known = socket::path_mtu(to);
-    let most = |mtu: u32| mtu.saturating_sub(headers_bytes(to)).min(datagrams::MAX_SEND_BYTES as u32);
+    let most = |mtu: u32| mtu.saturating_sub(datagrams::headers_bytes(to)).min(datagrams::MAX_SEND_BYTES as u32);
     match (transport.mss.map(u32::from), known.map(most)) {
         (Some(asked), Some(most)) if asked > most => Err(NetError::Datagram { asked, most }),
         (Some(asked), _) => Ok(asked as usize),

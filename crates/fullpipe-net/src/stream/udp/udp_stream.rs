@@ -17,8 +17,7 @@ use rand::RngExt;
 use super::arrivals::Arrivals;
 use super::datagram::{self, Datagram, HEADER_BYTES};
 use super::pacer::Pacer;
-use super::size::headers_bytes;
-use crate::stream::datagrams::{Datagrams, MAX_SEGMENTS, MAX_SEND_BYTES, RECEIVE_BYTES};
+use crate::stream::datagrams::{Datagrams, MAX_SEGMENTS, MAX_SEND_BYTES, RECEIVE_BYTES, headers_bytes};
 use crate::stream::{DataStream, Observation, Settings, StreamHandle};
 use crate::sys;
 

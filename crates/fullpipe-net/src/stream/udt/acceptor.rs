@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -153,22 +153,9 @@ impl<const N: usize> UdtAcceptor<N> {
         }
     }
 
-    /// Gives a connection a socket of its own on the same port, and on the address that was called. The kernel prefers it to
-    /// the listener's for datagrams from the caller's address.
+    /// Gives a connection a socket and a driver of its own.
     fn start(&self, connection: Connection, from: SocketAddr, to: Option<IpAddr>) -> io::Result<Arc<Driven>> {
-        let local = match (to, from) {
-            // An address of a link alone needs its interface.
-            (Some(IpAddr::V6(to)), SocketAddr::V6(from)) => {
-                SocketAddrV6::new(to, self.address.port(), 0, from.scope_id()).into()
-            }
-            (Some(to), _) => SocketAddr::new(to, self.address.port()),
-            (None, _) => self.address,
-        };
-        let datagrams = self.datagrams.bind_beside(local)?;
-        datagrams.connect(from)?;
-        if let Some(dscp) = self.dscp {
-            socket::set_dscp(datagrams.as_fd(), dscp, local.is_ipv6())?;
-        }
+        let datagrams = self.datagrams.for_caller(from, to, self.dscp)?;
         Driven::start(connection, datagrams, self.rate, Some(self.arrived.clone()))
     }
 }

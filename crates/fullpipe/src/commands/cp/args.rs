@@ -4,9 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Arg;
-use fullpipe_path::{Size, Time};
+use fullpipe_path::{DirectIo, Size, Time};
 use fullpipe_transfer::protocol::changes::{Changes, mode_rules};
-use fullpipe_transfer::protocol::message::Direct;
 
 use super::filters::Filters;
 use super::transport::{HEADING, TransportArgs};
@@ -103,8 +102,8 @@ pub struct Args {
     #[arg(long, short = 'I', conflicts_with = "checksum", help_heading = FILES)]
     pub ignore_times: bool,
     /// Bypass the page cache (O_DIRECT): for large files on disks (auto), for all files (on), or never (off)
-    #[arg(long, default_value = "auto", value_name = "auto|on|off", value_parser = direct, help_heading = FILES)]
-    pub direct: Direct,
+    #[arg(long, default_value = "auto", value_name = "auto|on|off", help_heading = FILES)]
+    pub direct: DirectIo,
     /// Read, send and write blocks of at most this size, 64KiB to 64MiB
     #[arg(long, default_value = "8MiB", value_name = "SIZE", help_heading = FILES)]
     pub block: Size,
@@ -152,9 +151,8 @@ pub struct Args {
     /// any free port]
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
-    /// Carry the data over connections to a data port of the far host (tcp), over connections from there to this host (reverse),
-    /// over ssh connections (ssh), or over the first of these that gets through, of TCP within 3 s, which is remembered (auto).
-    /// Between two other hosts: straight (tcp), through this host (ssh)
+    /// Carry the data over connections to the far host (tcp), from there to this host (reverse), or of ssh (ssh); or try these in
+    /// turn, TCP for 3 s, and remember what got through (auto). Between two other hosts: straight (tcp), through this one (ssh)
     #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|reverse|ssh", help_heading = OVER_SSH)]
     #[arg(hide_possible_values = true)]
     pub via: Wanted,
@@ -297,27 +295,15 @@ impl Args {
                 words.push(flag.to_owned());
             }
         }
-        let direct = match self.direct {
-            Direct::Auto => "auto",
-            Direct::On => "on",
-            Direct::Off => "off",
-        };
-        let valued =
-            [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
+        let valued = [
+            ("--direct", self.direct.to_string()),
+            ("--block", self.block.to_string()),
+            ("--stall", self.stall.to_string()),
+        ];
         words.extend(self.chmod.iter().map(|modes| format!("--chmod={modes}")));
         words.extend(self.chown.iter().map(|owner| format!("--chown={owner}")));
         words.extend(self.max_delete.iter().map(|most| format!("--max-delete={most}")));
         words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
         Ok(words)
-    }
-}
-
-/// Reads the value of `--direct`.
-fn direct(text: &str) -> Result<Direct, String> {
-    match text {
-        "auto" => Ok(Direct::Auto),
-        "on" => Ok(Direct::On),
-        "off" => Ok(Direct::Off),
-        _ => Err("give auto, on or off".into()),
     }
 }

@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(parse("fullpipe://h:7000/in/").ok(), Some(Place::Server("h".into(), 7000, b"/in/".to_vec())));
         assert_eq!(
             parse("fullpipe://h").ok(),
-            Some(Place::Server("h".into(), fullpipe_path::path::DEFAULT_PORT, b"/".to_vec()))
+            Some(Place::Server("h".into(), fullpipe_path::host::DEFAULT_PORT, b"/".to_vec()))
         );
         assert!(matches!(parse("lab:rtt=1ms,rate=1gbit:/out/"), Ok(Place::Lab(_, p)) if p == b"/out/"));
         let crossed = parse("lab:rtt=1ms,rate=1gbit,cross=tcp:4x64KB:/out:1/");

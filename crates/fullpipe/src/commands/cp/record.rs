@@ -38,7 +38,7 @@ pub fn write(
         (None, Endpoint::Ssh(ssh)) => {
             let host = &ssh.host;
             let name = host.rsplit('@').next().unwrap_or(host).to_owned();
-            Path::Host(Host { name, port: fullpipe_path::path::DEFAULT_PORT })
+            Path::Host(Host { name, port: fullpipe_path::host::DEFAULT_PORT })
         }
     };
     let direction = if way.sends() { Direction::Send } else { Direction::Receive };
@@ -46,10 +46,10 @@ pub fn write(
     // A workload of no bytes is not allowed; the record of an empty copy states one byte for each stream.
     let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
     let disks = match &path {
-        Path::Lab(lab) if lab.disk_a.is_some() || lab.disk_b.is_some() => {
+        Path::Lab(lab) if lab.has_disk() => {
             let asked = u32::try_from(args.block.0).unwrap_or(u32::MAX);
             let block = Size(block_size(asked, usize::from(transport.streams)));
-            Some(DiskAccess { block, direct: args.direct.into() })
+            Some(DiskAccess { block, direct: args.direct })
         }
         _ => None,
     };

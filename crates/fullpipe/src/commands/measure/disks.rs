@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use fullpipe_lab::{Commands, DISK, RECORD, SERVER_ADDRESS};
-use fullpipe_path::storage::{Operation, StorageRun};
+use fullpipe_path::storage::{Operation, StorageRun, binary};
 use fullpipe_path::{Direction, DiskAccess, ExitClass, LabPath, Protocol, Run, Size, Time, Workload};
 use fullpipe_transfer::sizes::{BLOCKS, block_size};
 use fullpipe_transfer::storage::{StorageFolder, write_named};
@@ -20,11 +20,6 @@ const SOURCE: &str = "source";
 const SOURCE_THREADS: u16 = 4;
 const SOURCE_BLOCK_BYTES: u64 = 8 << 20;
 
-/// Whether an end of the path has a disk.
-pub fn has_disk(path: &LabPath) -> bool {
-    path.disk_a.is_some() || path.disk_b.is_some()
-}
-
 /// Sets the size of a block to what a copy with so many streams uses.
 ///
 /// # Errors
@@ -34,7 +29,7 @@ pub fn with_block_of_copy(access: DiskAccess, streams: u16) -> Result<DiskAccess
         Ok(asked) if BLOCKS.contains(&asked) => {
             Ok(DiskAccess { block: Size(block_size(asked, usize::from(streams))), ..access })
         }
-        _ => Err(Failure::usage(format!("--block {}: between disks, give 64KiB to 64MiB", access.block))),
+        _ => Err(Failure::usage(format!("--block {}: between disks, give 64KiB to 64MiB", binary(access.block.0)))),
     }
 }
 
@@ -85,7 +80,7 @@ pub fn commands(run: &Run, path: &LabPath, access: &DiskAccess, stall: Time) -> 
     let server = ["fullpipe", "serve", "--guest", "--quiet", "--bind", SERVER_ADDRESS, "--root", DISK, "--insecure"];
     let mut commands = guest_commands(run, path, stall, None, None);
     commands.server = server.map(str::to_owned).to_vec();
-    let (block, direct) = (access.block.to_string(), access.direct.name().to_owned());
+    let (block, direct) = (access.block.to_string(), access.direct.to_string());
     commands.client.extend(["--block".to_owned(), block, "--direct".to_owned(), direct]);
     commands
 }
@@ -125,7 +120,7 @@ pub fn copy(run: &Run, path: &str, access: &DiskAccess, stall: Time) -> Failure 
         add("--dscp", dscp.to_string());
     }
     add("--block", access.block.to_string());
-    add("--direct", access.direct.name().to_owned());
+    add("--direct", access.direct.to_string());
     add("--stall", stall.to_string());
     add("--seed", run.seed.to_string());
     add("--sample", run.sample.to_string());

@@ -190,7 +190,7 @@ impl Intervals {
             if of_last_time {
                 over.extend(self.cut());
             }
-            self.udt_retransmits += sample.pkt_retrans;
+            self.udt_retransmits = self.udt_retransmits.saturating_add(sample.pkt_retrans);
             self.streams.insert(sample.stream, sample);
         }
         over.extend(self.cut());
@@ -220,7 +220,7 @@ impl Intervals {
         let counts: Vec<UdpCounts> = lines.clone().filter_map(|line| line.udp).collect();
         let now = Totals {
             t_s: lines.clone().map(|line| line.t).fold(0.0, f64::max),
-            bytes: lines.clone().map(|line| line.bytes).sum(),
+            bytes: lines.clone().map(|line| line.bytes).fold(0, u64::saturating_add),
             retransmits: resent,
             udp: UdpOutcome::of(0, 0, &counts),
         };
@@ -238,7 +238,8 @@ impl Intervals {
             retransmits: (self.sends && counts.is_empty())
                 .then(|| now.retransmits.saturating_sub(self.begin.retransmits)),
             rtt_s: (self.sends && !rtts_s.is_empty()).then(|| rtts_s.iter().sum::<f64>() / rtts_s.len() as f64),
-            cwnd_bytes: (self.sends && !windows.is_empty()).then(|| windows.iter().sum()),
+            cwnd_bytes: (self.sends && !windows.is_empty())
+                .then(|| windows.iter().copied().fold(0, u64::saturating_add)),
             udp: (!counts.is_empty()).then(|| Datagrams::between(&self.begin.udp, &now.udp)),
         };
         self.begin = now;

@@ -244,7 +244,7 @@ impl Parsed {
             let (omitted, sender) = (Some(omitted.into()), Some(self.sends.into()));
             add(fields, [("retransmits", retransmits), ("omitted", omitted), ("sender", sender)]);
         };
-        let (mut streams, mut bytes, mut retransmits) = (Vec::new(), 0, 0);
+        let (mut streams, mut bytes, mut retransmits) = (Vec::new(), 0_u64, 0_u64);
         for (stream, sample) in tick {
             let base = before.get(stream).cloned().unwrap_or_default();
             let moved = sample.bytes.saturating_sub(base.bytes);
@@ -264,8 +264,8 @@ impl Parsed {
             );
             finish(&mut fields, resent);
             streams.push(fields);
-            bytes += moved;
-            retransmits += resent;
+            bytes = bytes.saturating_add(moved);
+            retransmits = retransmits.saturating_add(resent);
         }
         let mut sum = carried(start_s, end_s, bytes, rate(bytes, end_s - start_s));
         finish(&mut sum, retransmits);
@@ -289,7 +289,7 @@ impl Parsed {
             let of = |tick: &Tick| tick.get(&i).cloned().unwrap_or_default();
             let moved = |base: &Tick, tick: &Tick| of(tick).bytes.saturating_sub(of(base).bytes);
             let bytes = moved(&sent_base, &sent);
-            sent_bytes += bytes;
+            sent_bytes = bytes.saturating_add(sent_bytes);
             let mut sender = carried(0.0, sent_s, bytes, rate(bytes, sent_s));
             let samples: Vec<&Sample> =
                 self.sender.iter().filter_map(|tick| tick.get(&i)).filter(|s| s.t >= self.omit_s()).collect();
@@ -305,7 +305,13 @@ impl Parsed {
                     ("max_snd_wnd", most(|sample| sample.snd_wnd)),
                     ("max_rtt", rtts.iter().max().map(|us| (*us).into())),
                     ("min_rtt", rtts.iter().min().map(|us| (*us).into())),
-                    ("mean_rtt", rtts.iter().sum::<u64>().checked_div(rtts.len() as u64).map(Value::from)),
+                    (
+                        "mean_rtt",
+                        rtts.iter()
+                            .fold(0, |sum: u64, rtt| sum.saturating_add(*rtt))
+                            .checked_div(rtts.len() as u64)
+                            .map(Value::from),
+                    ),
                     ("sender", Some(self.sends.into())),
                 ],
             );

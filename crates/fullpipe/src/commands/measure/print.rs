@@ -6,6 +6,7 @@ use fullpipe_net::Measured;
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::record::udp::UdpOutcome;
 use fullpipe_path::record::{Bottleneck, Outcome, Probed};
+use fullpipe_path::storage::binary;
 use fullpipe_path::{Buffer, Direction, DiskAccess, Path, Protocol, Rate, Run, Size};
 
 use crate::format;
@@ -27,7 +28,7 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
     outln!("path        {}", run.path);
     outln!("transport   {}", run.transport);
     if let Some(DiskAccess { block, direct }) = run.disks {
-        outln!("disks       blocks of {block}, direct I/O {}", direct.name());
+        outln!("disks       blocks of {}, direct I/O {direct}", binary(block.0));
     }
     match (outcome.goodput_bps, &outcome.no_rate) {
         (Some(goodput), _) => outln!(

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::Direction;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,7 +19,7 @@ use super::http::Page;
 const MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What a client is served with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// Files are copied.
     Copy,
@@ -27,8 +27,17 @@ pub enum Kind {
     Measurement,
 }
 
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Copy => "copy",
+            Kind::Measurement => "measurement",
+        }
+    }
+}
+
 /// Which way data goes, seen from the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy)]
 pub enum Way {
     /// From the client to the server.
     Received,
@@ -44,48 +53,39 @@ impl Way {
             Direction::Receive => Way::Sent,
         }
     }
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Received => "received",
+            Way::Sent => "sent",
+        }
+    }
 }
 
-/// How serving a client has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Outcome {
-    /// All was done.
-    Complete,
-    /// Some files were not copied.
-    Incomplete,
-    /// It failed.
-    Failed,
-}
+/// Reasons for which a client is not served: a limit on clients, and all others (no valid token, another version, gone).
+const BUSY: &str = "busy";
+const OTHER: &str = "other";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
-    kind: Kind,
+    kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByWay {
-    direction: Way,
+    direction: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ended {
-    kind: Kind,
-    direction: Way,
-    outcome: Outcome,
+    kind: &'static str,
+    direction: &'static str,
+    outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Unserved {
-    reason: Reason,
-}
-
-/// Why a client was not served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Reason {
-    /// All places were taken.
-    Busy,
-    /// It has no valid token, may not do what it asked for, is of another version, or went away.
-    Other,
+    reason: &'static str,
 }
 
 /// The counts. Clones share them.
@@ -115,12 +115,12 @@ impl Present {
     pub fn ends(self, done: Result<Option<&Copied>, &Failed>) {
         let skipped = |copied: &Copied| copied.skipped.total.saturating_add(copied.summary.skipped.total);
         let outcome = match done {
-            Err(_) => Outcome::Failed,
-            Ok(Some(copied)) if skipped(copied) > 0 => Outcome::Incomplete,
-            Ok(_) => Outcome::Complete,
+            Err(_) => "failed",
+            Ok(Some(copied)) if skipped(copied) > 0 => "incomplete",
+            Ok(_) => "complete",
         };
-        let (metrics, by) = (&self.metrics, ByWay { direction: self.way });
-        let ended = Ended { kind: self.kind, direction: self.way, outcome };
+        let (metrics, by) = (&self.metrics, ByWay { direction: self.way.name() });
+        let ended = Ended { kind: self.kind.name(), direction: self.way.name(), outcome };
         metrics.ended.get_or_create(&ended).inc();
         metrics.seconds.get_or_create(&ended).inc_by(self.begin.elapsed().as_secs_f64());
         if let Ok(Some(copied)) = done {
@@ -134,7 +134,7 @@ impl Present {
 
 impl Drop for Present {
     fn drop(&mut self) {
-        self.metrics.clients.get_or_create(&ByKind { kind: self.kind }).dec();
+        self.metrics.clients.get_or_create(&ByKind { kind: self.kind.name() }).dec();
     }
 }
 
@@ -143,7 +143,7 @@ impl Metrics {
     pub fn new() -> Metrics {
         let unserved: Family<Unserved, Counter> = Family::default();
         // From zero on, so that the first of either shows as an increase.
-        for reason in [Reason::Busy, Reason::Other] {
+        for reason in [BUSY, OTHER] {
             let _ = unserved.get_or_create(&Unserved { reason });
         }
         Metrics {
@@ -161,18 +161,18 @@ impl Metrics {
 
     /// Counts a client that begins to be served.
     pub fn begins(&self, kind: Kind, way: Way) -> Present {
-        self.clients.get_or_create(&ByKind { kind }).inc();
+        self.clients.get_or_create(&ByKind { kind: kind.name() }).inc();
         Present { metrics: self.clone(), kind, way, begin: Instant::now() }
     }
 
     /// Counts a client that found all places taken.
     pub fn busy(&self) {
-        self.unserved.get_or_create(&Unserved { reason: Reason::Busy }).inc();
+        self.unserved.get_or_create(&Unserved { reason: BUSY }).inc();
     }
 
     /// Counts a client that was not served for another reason.
     pub fn unserved(&self) {
-        self.unserved.get_or_create(&Unserved { reason: Reason::Other }).inc();
+        self.unserved.get_or_create(&Unserved { reason: OTHER }).inc();
     }
 
     /// Counts a connection that has ended.

@@ -49,7 +49,8 @@ impl Parsed {
         let mut bytes_of_all = 0;
         let mut all: Vec<UdpCounts> = Vec::new();
         let describe = |bytes: u64, counts: &[UdpCounts], socket: Option<u16>| {
-            let outcome = UdpOutcome::of(0, counts.iter().map(|counts| counts.datagrams).sum(), counts);
+            let outcome =
+                UdpOutcome::of(0, counts.iter().map(|counts| counts.datagrams).fold(0, u64::saturating_add), counts);
             let mut fields = carried(start_s, end_s, bytes, rate(bytes, end_s - start_s));
             add(&mut fields, [("socket", socket.map(Value::from))]);
             if self.sends {
@@ -66,7 +67,7 @@ impl Parsed {
             let arrived = sample.bytes.saturating_sub(before.get(stream).map_or(0, |base| base.bytes));
             let bytes = if self.sends { self.sent_bytes(since.datagrams) } else { arrived };
             streams.push(describe(bytes, &[since], Some(*stream)));
-            bytes_of_all += bytes;
+            bytes_of_all = bytes.saturating_add(bytes_of_all);
             all.push(since);
         }
         json!({ "streams": streams, "sum": describe(bytes_of_all, &all, None) })
