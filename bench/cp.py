@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common import FULLPIPE, machine, spread, verdict
+from common import FULLPIPE, ROOT, machine, spread, verdict
 from ends import ADDRESS, Cost, Failed, Missing, Servers, Watch, isolate, need, run, xfs
 
 ROUNDS = 5
@@ -76,13 +76,16 @@ def globus(servers: Servers, job: Job) -> Peer:
 
 
 def globus_udt(servers: Servers, job: Job) -> Peer:
-    """GridFTP over UDT, by libudt."""
-    program = need("globus-url-copy", "globus-gass-copy-progs")
+    """GridFTP over UDT, by libudt: one server sends to another."""
     driver = "/usr/lib/*/libglobus_xio_udt_driver.so"
     if not glob.glob(driver):
         raise Missing("no driver of UDT; apt-get install libglobus-xio-udt-driver")
-    ends = [f"file://{job.source}", f"{servers.gridftp()}{job.into}/"]
-    return Peer("globus-url-copy -udt -fast", [program, "-udt", "-fast", *ends])
+    # libudt blocks threads.
+    flags = ("-dc-whitelist", "udt,tcp,gsi", "-threads", "2")
+    sender, receiver = (servers.gridftp(*flags).rpartition(":")[2] for _ in range(2))
+    client = str(ROOT / "bench/gridftp_udt.py")
+    ends = [sender, str(job.source), receiver, str(job.into / job.source.name)]
+    return Peer("GridFTP over UDT (libudt)", [sys.executable, client, *ends])
 
 
 def globus_checked(servers: Servers, job: Job) -> Peer:

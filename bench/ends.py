@@ -332,7 +332,7 @@ class Servers:
             self.ours[key] = f"fullpipe://{ADDRESS}:{port}/"
         return self.ours[key]
 
-    def gridftp(self) -> str:
+    def gridftp(self, *flags: str) -> str:
         """Starts a GridFTP server without authentication; returns its URL."""
         gridftp, port = (
             need("globus-gridftp-server", "globus-gridftp-server-progs"),
@@ -358,7 +358,7 @@ class Servers:
             "-port",
             str(port),
         ]
-        self.start([gridftp, "-c", str(config), "-allow-anonymous", *user, *here], port)
+        self.start([gridftp, "-c", str(config), "-allow-anonymous", *user, *here, *flags], port)
         return f"ftp://{ADDRESS}:{port}"
 
     def rclone(self, kind: str, root: Path, *flags: str) -> int:
