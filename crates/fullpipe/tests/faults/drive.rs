@@ -17,6 +17,7 @@ use nix::time::{ClockId, clock_gettime, clock_settime};
 use nix::unistd::Pid;
 
 use crate::adversary;
+use crate::disk::{self, Disk};
 use crate::host::Host;
 use crate::plan::{Adversary, Fault, Kind, Node, Plan, Trouble};
 use crate::relay::Relay;
@@ -45,6 +46,7 @@ enum Due {
     },
     MendLink,
     Release,
+    EmptyDisk,
     /// The adversary of this place in the plan.
     Adversary(usize),
     /// The source's owner puts the folder of this place in the tree back.
@@ -87,6 +89,12 @@ struct Stage {
     /// What has gone wrong, and may still be felt: it must explain how commands end.
     seen: BTreeSet<&'static str>,
     full: bool,
+    /// The disks of the source and of the destination.
+    disks: Option<[Disk; 2]>,
+    /// Disks that stand still.
+    stalls: Vec<std::thread::JoinHandle<()>>,
+    /// Source files with a block that cannot be read.
+    spoiled: BTreeSet<usize>,
     /// When each command started.
     since: BTreeMap<usize, Instant>,
     /// When a source file was last changed.
@@ -134,6 +142,9 @@ impl Stage {
             versions: BTreeMap::new(),
             seen: BTreeSet::new(),
             full: false,
+            disks: None,
+            stalls: Vec::new(),
+            spoiled: BTreeSet::new(),
             since: BTreeMap::new(),
             changed: BTreeMap::new(),
             succeeded: None,
@@ -185,6 +196,10 @@ impl Stage {
     /// The trees, the server.
     fn prepare(&mut self) {
         let (nodes, seed) = (self.plan.tree.clone(), self.plan.seed);
+        if self.plan.disks {
+            let (from, to) = if self.plan.push { ('a', 'b') } else { ('b', 'a') };
+            self.disks = Some([Disk::make(self.source(), from), Disk::make(self.target(), to)]);
+        }
         self.source().run(move || tree::make(Path::new(SOURCE), &nodes, seed));
         self.source().run(adversary::prepare);
         self.target().run(adversary::prepare);
@@ -194,8 +209,12 @@ impl Stage {
         if self.full {
             self.seen.insert("full");
         }
+        let on_disk = self.disks.is_some();
         self.target().run(move || {
             fs::create_dir(TARGET).unwrap();
+            if on_disk {
+                return;
+            }
             let options = format!("size={},mode=755", room.unwrap_or(400 << 20).max(64 << 10));
             mount(Some("tmpfs"), TARGET, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).unwrap();
         });
@@ -395,6 +414,7 @@ impl Stage {
                 return self.clients.values().for_each(|pid| signal(Some(*pid), Signal::SIGCONT));
             }
             Due::MendLink => return self.link(self.plan.path),
+            Due::EmptyDisk => return disk::empty(self.target()),
             Due::Release => return self.relay.iter().for_each(|relay| relay.hold(false)),
             Due::Adversary(i) => return self.adversary(i),
             Due::PutBack(i) => {
@@ -451,7 +471,7 @@ impl Stage {
                 }
             }
             // One that lies below another file system's cannot be changed.
-            Fault::Change(i, _) if self.plan.unreadable == Some(i) => {}
+            Fault::Change(i, _) if self.plan.unreadable == Some(i) || self.spoiled.contains(&i) => {}
             Fault::Change(i, how) => {
                 self.seen.insert("change");
                 let (node, number) =
@@ -467,6 +487,28 @@ impl Stage {
                 self.seen.insert("hold");
                 self.relay.iter().for_each(|relay| relay.hold(true));
                 self.later(time, Due::Release);
+            }
+            Fault::StallDisk { source, time } => {
+                self.seen.insert("stall");
+                let disk = self.disks.as_ref().map(|[from, to]| if source { from } else { to });
+                self.stalls.extend(disk.map(|disk| disk.stall(time)));
+            }
+            Fault::SpoilFile(i) => {
+                let file = self.node_path(i);
+                if let Some([from, _]) = &self.disks
+                    && self.spoiled.is_empty()
+                    && from.spoil(self.source(), &file)
+                {
+                    self.spoiled.insert(i);
+                    self.seen.insert("unreadable");
+                }
+            }
+            Fault::FillDisk(time) => {
+                self.seen.insert("full");
+                disk::fill(self.target());
+                if let Some(time) = time {
+                    self.later(time, Due::EmptyDisk);
+                }
             }
             Fault::Reset => {
                 self.seen.insert("reset");
@@ -521,6 +563,16 @@ impl Stage {
             let file = self.node_path(i);
             self.source().run(move || umount(&file).unwrap());
             self.seen.remove("unreadable");
+        }
+        for stall in self.stalls.drain(..) {
+            stall.join().unwrap();
+        }
+        if let Some([from, _]) = &self.disks {
+            from.mend();
+            disk::empty(self.target());
+            self.spoiled.clear();
+            self.seen.remove("unreadable");
+            self.seen.remove("full");
         }
         if self.full {
             self.target().run(|| {

@@ -3,11 +3,13 @@
 //!
 //! Each seed is a guest of its own, whose first process is this very program; in it this program is also the
 //! driver, and `fullpipe` what is tested. `FULLPIPE_FAULT_SEEDS=1-500` runs others than the usual 40,
-//! `FULLPIPE_FAULT_SEEDS=17` one and tells all that happened; `FULLPIPE_FAULT_GUESTS=4` so many at once.
+//! `FULLPIPE_FAULT_SEEDS=17` one and tells all that happened; `FULLPIPE_FAULT_GUESTS=4` so many at once,
+//! `FULLPIPE_FAULT_ONLY=udt` those that copy over UDT, `=disks` from disk to disk.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a test may panic")]
 
 mod adversary;
+mod disk;
 mod drive;
 mod guest;
 mod host;
@@ -38,6 +40,11 @@ const SEEDS: seeds::Suite = seeds::Suite {
     usual: 40 - REGRESSIONS.len() as u64,
     more: &REGRESSIONS,
     guests: 1,
+    has: |seed, what| match what {
+        "udt" => plan::Plan::new(seed).udt,
+        "disks" => plan::Plan::new(seed).disks,
+        _ => panic!("FULLPIPE_FAULT_ONLY is neither 'udt' nor 'disks'"),
+    },
 };
 
 /// Seeds that once found something, and are not among the first.
@@ -47,6 +54,10 @@ const REGRESSIONS: [u64; 7] = [65, 236, 303, 317, 338, 422, 460];
 fn one(seed: u64) -> Result<String, String> {
     let plan = plan::Plan::new(seed);
     // Probabilities that never strike, so that there is something to set later.
-    let path = format!("lab:rtt={}us,rate={}mbit,loss=1e-9,loss_back=1e-9", plan.rtt.as_micros(), plan.mbits);
+    let mut path = format!("lab:rtt={}us,rate={}mbit,loss=1e-9,loss_back=1e-9", plan.rtt.as_micros(), plan.mbits);
+    if plan.disks {
+        path += ",";
+        path += disk::WORDS;
+    }
     guest::drive(seed, &path, &plan.told())
 }

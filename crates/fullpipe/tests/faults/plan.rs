@@ -39,6 +39,8 @@ pub struct Plan {
     pub room: Option<f64>,
     /// A file of these cannot be read until the last round.
     pub unreadable: Option<usize>,
+    /// Source and destination are on disks, which have faults too.
+    pub disks: bool,
     /// What is copied.
     pub tree: Vec<Node>,
     /// In each the command is run once, and this goes wrong meanwhile, counted from its start.
@@ -130,6 +132,12 @@ pub enum Fault {
     Hold(Duration),
     /// All connections through the relay break.
     Reset,
+    /// The disk of the source, or of the destination, stands still.
+    StallDisk { source: bool, time: Duration },
+    /// The first block of a source file, given by its place in the tree, cannot be read any more.
+    SpoilFile(usize),
+    /// The destination's disk is full, for so long or for good.
+    FillDisk(Option<Duration>),
 }
 
 /// What happens to a source file.
@@ -182,6 +190,7 @@ impl Plan {
             relay,
             room: rng.random_bool(0.12).then(|| rng.random_range(0.05..0.95)),
             unreadable: None,
+            disks: false,
             rounds: Vec::new(),
             adversaries: Vec::new(),
             tree,
@@ -228,6 +237,15 @@ impl Plan {
         }
         // The relay is of TCP.
         plan.udt = !relay && rng.random_bool(0.3);
+        plan.disks = plan.room.is_none() && plan.unreadable.is_none() && rng.random_bool(0.2);
+        if plan.disks {
+            let large: Vec<usize> = files.into_iter().filter(|i| plan.tree[*i].bytes() > 1 << 14).collect();
+            for round in &mut plan.rounds {
+                let at = usual * rng.random_range(0.0..0.8);
+                round.push((Duration::from_secs_f64(at), disk_fault(rng, &large)));
+                round.sort_by_key(|(at, _)| *at);
+            }
+        }
         plan
     }
 
@@ -249,7 +267,7 @@ impl Plan {
                 "seed {seed}: {rtt:?}, {mbits} Mb/s, {path:?}; push {push}, tls {tls}, plain {plain}, udt {udt}, relay {relay}"
             ),
             format!("  {streams} streams, blocks of {block_kib} KiB, {flags:?}, stall {stall:?}"),
-            format!("  room {:?}, unreadable {:?}", self.room, self.unreadable),
+            format!("  room {:?}, unreadable {:?}, disks {}", self.room, self.unreadable, self.disks),
         ];
         for (i, node) in self.tree.iter().enumerate() {
             lines.push(format!("  {i}: {} {:?} {:o}", node.name.escape_ascii(), node.kind, node.mode));
@@ -288,6 +306,14 @@ impl Node {
 fn weather(rng: &mut Pcg64, most: f64) -> Trouble {
     let mut some = |chance: f64| if rng.random_bool(chance) { log_uniform(rng, 1e-4, most) } else { 0.0 };
     Trouble { loss: some(0.5), loss_back: some(0.3), reorder: some(0.4), duplicate: some(0.4), corrupt: some(0.4) }
+}
+
+fn disk_fault(rng: &mut Pcg64, large: &[usize]) -> Fault {
+    match rng.random_range(0..4) {
+        0 | 1 => Fault::StallDisk { source: rng.random_bool(0.5), time: Duration::from_secs(60) },
+        2 if !large.is_empty() => Fault::SpoilFile(*large.choose(rng).unwrap()),
+        _ => Fault::FillDisk(rng.random_bool(0.5).then(|| seconds(rng, 0.01, 30.0))),
+    }
 }
 
 fn fault(rng: &mut Pcg64, relay: bool, files: &[usize]) -> Fault {

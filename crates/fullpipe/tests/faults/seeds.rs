@@ -10,8 +10,8 @@ use std::time::Instant;
 pub struct Suite {
     /// The name of its test target.
     pub name: &'static str,
-    /// First part of the names of its environment variables: `_SEEDS` selects seeds, `_GUESTS` sets how many guests
-    /// run at once.
+    /// First part of the names of its environment variables: `_SEEDS` selects seeds, `_ONLY` those of them that have
+    /// what it names, `_GUESTS` sets how many guests run at once.
     pub variables: &'static str,
     /// Without a selection, the seeds from 1 to this one are run.
     pub usual: u64,
@@ -19,6 +19,8 @@ pub struct Suite {
     pub more: &'static [u64],
     /// Guests that run at once unless the variable says otherwise.
     pub guests: usize,
+    /// Whether the scenario of a seed has what the second argument names.
+    pub has: fn(u64, &str) -> bool,
 }
 
 impl Suite {
@@ -27,7 +29,7 @@ impl Suite {
         let number = |text: &str| {
             text.trim().parse::<u64>().unwrap_or_else(|_| panic!("{variable} is not of the form FIRST-LAST,SEED,..."))
         };
-        match std::env::var(&variable) {
+        let selected: Vec<u64> = match std::env::var(&variable) {
             Err(_) => (1..=self.usual).chain(self.more.iter().copied()).collect(),
             Ok(text) => text
                 .split(',')
@@ -36,6 +38,10 @@ impl Suite {
                     number(first)..=number(last)
                 })
                 .collect(),
+        };
+        match std::env::var(format!("{}_ONLY", self.variables)) {
+            Ok(what) => selected.into_iter().filter(|seed| (self.has)(*seed, &what)).collect(),
+            Err(_) => selected,
         }
     }
 
