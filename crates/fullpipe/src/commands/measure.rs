@@ -42,14 +42,15 @@ Examples:
   fullpipe measure host --transport udp --pacing 100mbit      loss and jitter of datagrams at this rate
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
   fullpipe measure lab:rtt=91.6ms,rate=10gbit,disk=1GB/s --size 1GB --streams 4   from disk to disk
-  fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB";
+  fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB
+  fullpipe measure mount:/mnt/far --threads 1-16 --direct on,off              a file system mounted by NFS or FUSE";
 
 /// The arguments of `fullpipe measure`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, or
-    /// disk:FOLDER for storage
+    /// disk:FOLDER for storage; or mount:FOLDER for a file system that is mounted over a network or by FUSE, which the record names
     path: String,
     /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate; udp sends datagrams at the rate
     /// of --pacing, and counts losses and jitter [default: tcp]
@@ -80,7 +81,7 @@ pub struct Args {
     /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
     #[arg(long, value_name = "ADDRESS%DEVICE")]
     bind: Option<LocalEnd>,
-    /// Send this much over all streams, such as 1GB; for disk:FOLDER [default: 1GB], and between disks, the size of the file
+    /// Send this much over all streams, such as 1GB; for disk:FOLDER and mount:FOLDER [default: 1GB], and between disks, the size of the file
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
     /// Send for this long, or until Ctrl-C (unlimited) [default: 10s, unless --size is given]
@@ -185,15 +186,16 @@ impl Args {
 
 /// Measures, writes the record, and prints the result.
 pub fn run(args: &Args) -> Result {
-    if let Some(folder) = args.path.strip_prefix("disk:") {
+    if let Some(target) = storage::Target::parse(&args.path) {
         if let Some(flag) = args.given_for_paths() {
             let why = format!(
-                "{flag} is for a path between hosts; disk:FOLDER has --read, --write, --threads, --block, --direct and --size"
+                "{flag} is for a path between hosts; disk:FOLDER and mount:FOLDER have --read, --write, --threads, --block, \
+                 --direct and --size"
             );
             return Err(Failure::usage(why));
         }
         let common = storage::Common { size: args.size, out: args.out.clone(), json: args.json, quiet: args.quiet };
-        return storage::run(folder, &args.storage, &common);
+        return storage::run(&target, &args.storage, &common);
     }
     let path = read_path(&args.path)?;
     let described: Option<Path> = args.guest.as_deref().map(str::parse).transpose()?;

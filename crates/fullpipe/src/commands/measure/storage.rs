@@ -1,4 +1,4 @@
-//! `fullpipe measure disk:FOLDER`: measures how fast a copy can read and write in a folder.
+//! `fullpipe measure disk:FOLDER` and `mount:FOLDER`: measures how fast a copy can read and write in a folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,12 @@ use fullpipe_path::record::storage::{FileSystemInfo, StorageBottleneck, StorageH
 use fullpipe_path::record::{self, storage as lines};
 use fullpipe_path::storage::{Operation, StorageRun, binary};
 use fullpipe_path::{DirectIo, DiskAccess, ExitClass, Size};
+use fullpipe_transfer::protocol::name::one_line;
 use fullpipe_transfer::storage::{Measured, ScratchFile, StorageFolder, read, write};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
+use crate::mount::Mount;
 use crate::output::{self, errln, outln};
 use crate::{format, progress, run_record};
 
@@ -60,7 +62,7 @@ pub struct Common {
 }
 
 /// Heading of these flags in the help text.
-const HEADING: &str = "Storage (disk:FOLDER, or a path with disk_a and disk_b)";
+const HEADING: &str = "Storage (disk:FOLDER, mount:FOLDER, or a path with disk_a and disk_b)";
 
 /// Values of which each is measured.
 #[derive(Clone)]
@@ -93,7 +95,7 @@ impl StorageArgs {
         let given = [(self.read, "--read"), (self.write, "--write"), (self.threads.is_some(), "--threads")];
         if let Some((_, flag)) = given.iter().find(|(given, _)| *given) {
             let why = format!(
-                "{flag} is for disk:FOLDER; between the disks of a path, each of --streams has a thread at both ends"
+                "{flag} is for disk:FOLDER and mount:FOLDER; between the disks of a path, each of --streams has a thread at both ends"
             );
             return Err(Failure::usage(why));
         }
@@ -159,13 +161,53 @@ fn direct(text: &str) -> Result<DirectList, String> {
     text.split(',').map(one).collect::<Result<_, _>>().map(DirectList)
 }
 
-/// Measures each combination of the flags, writes the records, and prints the results.
-pub fn run(folder: &str, args: &StorageArgs, common: &Common) -> Result {
-    if folder.is_empty() {
-        return Err(Failure::usage("disk: names no folder; give one, as in disk:/scratch"));
+/// What storage is measured.
+pub enum Target<'a> {
+    /// That of a folder, whatever its file system is: `disk:FOLDER`.
+    Disk(&'a str),
+    /// That of a folder on a file system that is mounted over a network or by a program: `mount:FOLDER`.
+    Mount(&'a str),
+}
+
+impl Target<'_> {
+    /// Reads `disk:FOLDER` and `mount:FOLDER`; `None` for everything else.
+    pub fn parse(path: &str) -> Option<Target<'_>> {
+        let disk = path.strip_prefix("disk:").map(Target::Disk);
+        disk.or_else(|| path.strip_prefix("mount:").map(Target::Mount))
     }
+
+    /// Opens the folder, and reads its mount if it must be one.
+    ///
+    /// # Errors
+    /// There is no such folder, it is on no such mount, or this user cannot write to it.
+    fn open(&self) -> Result<(StorageFolder, Option<Mount>)> {
+        match *self {
+            Target::Disk("") => Err(Failure::usage("disk: names no folder; give one, as in disk:/scratch")),
+            Target::Mount("") => Err(Failure::usage("mount: names no folder; give one, as in mount:/mnt/far")),
+            Target::Disk(folder) => Ok((StorageFolder::open(Path::new(folder))?, None)),
+            Target::Mount(folder) => {
+                let mount = Mount::read(Path::new("/"), folder)?;
+                if !mount.is_remote() {
+                    let why = format!(
+                        "mount:{folder}: {} ({}) is not mounted over a network or by FUSE; measure it as a disk: disk:{folder}",
+                        one_line(mount.folder.as_os_str().as_encoded_bytes()),
+                        mount.kind
+                    );
+                    return Err(Failure::usage(why));
+                }
+                if !Path::new(folder).is_dir() {
+                    return Err(Failure::usage(format!("mount:{folder}: is no folder; give one of the mount")));
+                }
+                Ok((StorageFolder::open(Path::new(folder))?, Some(mount)))
+            }
+        }
+    }
+}
+
+/// Measures each combination of the flags, writes the records, and prints the results.
+pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
     let size = common.size.unwrap_or(DEFAULT_SIZE);
-    let folder = StorageFolder::open(Path::new(folder))?;
+    let (folder, mount) = target.open()?;
     let grid = grid(&folder, args, size)?;
     if let Some(out) = &common.out {
         if run_record::is_file(out) && grid.len() > 1 {
@@ -177,15 +219,15 @@ pub fn run(folder: &str, args: &StorageArgs, common: &Common) -> Result {
     folder.check_room(size.0)?;
     let file_system = folder.file_system()?;
     if !common.quiet {
-        announce(&folder, &file_system, &grid, size);
+        announce(&folder, &file_system, mount.is_some(), &grid, size);
     }
     let mut done = Vec::new();
     let mut file = None;
     for run in grid {
         let measured = one(&folder, &run, &mut file, common.quiet || common.json)?;
-        let text = render(&run, &file_system, &measured)?;
+        let text = render(&run, &file_system, mount.as_ref(), &measured)?;
         let record = match &common.out {
-            Some(out) => Some(run_record::keep_new(out, &run.id(), &text)?),
+            Some(out) => Some(run_record::keep_new(out, &id(&run, mount.as_ref()), &text)?),
             None => None,
         };
         if common.json {
@@ -197,7 +239,7 @@ pub fn run(folder: &str, args: &StorageArgs, common: &Common) -> Result {
         done.push(Done { run, outcome: measured.outcome, record });
     }
     if !common.json && !common.quiet {
-        print(&folder, &file_system, &done);
+        print(&folder, &file_system, mount.as_ref(), &done);
     }
     Ok(())
 }
@@ -248,18 +290,23 @@ fn grid(folder: &StorageFolder, args: &StorageArgs, size: Size) -> Result<Vec<St
 }
 
 /// Says how much will be written, before anything is.
-fn announce(folder: &StorageFolder, file_system: &FileSystemInfo, grid: &[StorageRun], size: Size) {
+fn announce(folder: &StorageFolder, file_system: &FileSystemInfo, is_mount: bool, grid: &[StorageRun], size: Size) {
     let writes = grid.iter().filter(|run| run.operation == Operation::Write).count().max(1) as u64;
     let times = match writes {
         1 => String::new(),
         n => format!(" {n} times, one after the other, {} in all,", format::bytes((n * size.0) as f64)),
     };
+    let free = match (file_system.total_bytes, file_system.free_bytes) {
+        (0, _) => "free room not known".to_owned(),
+        (_, bytes) => format!("{} free", format::bytes(bytes as f64)),
+    };
+    // Clients of NFS and programs of FUSE keep a removed file that is open under a name such as .nfs0001.
+    let name = if is_mount { "it has no name there, or a hidden one until it is closed" } else { "it has no name there" };
     errln!(
-        "writes a file of {}{times} to {} ({}, {} free); it has no name there, and its room is free again at the end",
+        "writes a file of {}{times} to {} ({}, {free}); {name}, and its room is free again at the end",
         format::bytes(size.0 as f64),
         folder.path().display(),
         file_system.kind,
-        format::bytes(file_system.free_bytes as f64)
     );
 }
 
@@ -299,16 +346,31 @@ fn warn_of_cache(folder: &StorageFolder, run: &StorageRun, outcome: &StorageOutc
     if folder.is_in_memory() && run.operation == Operation::Read {
         return;
     }
-    if let (false, Some(bytes)) = (run.direct, outcome.cached_bytes.filter(|bytes| *bytes > 0)) {
-        errln!(
+    if run.direct || run.operation == Operation::Write {
+        return;
+    }
+    match outcome.cached_bytes {
+        Some(0) => {}
+        Some(bytes) => errln!(
             "warning: {} of the file stayed in the page cache, and were read from there",
             format::bytes(bytes as f64)
-        );
+        ),
+        None => errln!("warning: this file system does not show whether the page cache had part of the file"),
     }
 }
 
+/// The name of a run's record.
+fn id(run: &StorageRun, mount: Option<&Mount>) -> String {
+    format!("{}{}", if mount.is_some() { "mount-" } else { "" }, run.id())
+}
+
 /// The record of a run, as NDJSON.
-fn render(run: &StorageRun, file_system: &FileSystemInfo, measured: &Measured) -> Result<String> {
+fn render(
+    run: &StorageRun,
+    file_system: &FileSystemInfo,
+    mount: Option<&Mount>,
+    measured: &Measured,
+) -> Result<String> {
     let mut real: BTreeMap<String, Value> = BTreeMap::new();
     let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(ended.as_secs()));
@@ -318,11 +380,12 @@ fn render(run: &StorageRun, file_system: &FileSystemInfo, measured: &Measured) -
     let header = StorageHeader {
         kind: "storage".into(),
         version: record::VERSION,
-        id: run.id(),
+        id: id(run, mount),
         program: env!("CARGO_PKG_VERSION").into(),
         storage: run.clone(),
         kernel,
         file_system: file_system.clone(),
+        mount: mount.map(Mount::info),
         real,
     };
     let failed = |e: &dyn std::fmt::Display| Failure::new(ExitClass::Record, format!("cannot write the record: {e}"));
@@ -338,15 +401,30 @@ fn name(run: &StorageRun) -> String {
     format!("{}, {threads}, blocks of {}, {how}", run.operation, binary(run.block_bytes))
 }
 
-fn print(folder: &StorageFolder, file_system: &FileSystemInfo, done: &[Done]) {
+/// A mount as a line: `server:/data at /mnt/far, nfs4: rw,vers=4.2; read-ahead 128KiB, 64 session slots asked for`.
+fn mounted(mount: &Mount) -> String {
+    let info = mount.info();
+    let more = [
+        info.read_ahead_bytes.map(|bytes| format!("read-ahead {}", binary(bytes))),
+        info.session_slots.map(|slots| format!("{slots} session slots asked for")),
+    ];
+    let more: Vec<String> = more.into_iter().flatten().collect();
+    let line = format!("{} at {}, {}: {}", info.source, info.folder, info.kind, info.options.join(","));
+    one_line([line].into_iter().chain((!more.is_empty()).then(|| more.join(", "))).collect::<Vec<_>>().join("; ").as_bytes())
+}
+
+fn print(folder: &StorageFolder, file_system: &FileSystemInfo, mount: Option<&Mount>, done: &[Done]) {
     let device = match (&file_system.device, folder.is_in_memory()) {
         (_, true) => ", in memory".to_owned(),
         (Some(device), _) => format!(" on {device}"),
         (None, _) => String::new(),
     };
     outln!("folder      {} ({}{device})", folder.path().display(), file_system.kind);
+    if let Some(mount) = mount {
+        outln!("mount       {}", mounted(mount));
+    }
     match done {
-        [one] => print_one(one, file_system),
+        [one] => print_one(one, file_system, mount),
         all => print_table(all),
     }
     let records: Vec<_> = done.iter().filter_map(|done| done.record.as_deref()).collect();
@@ -361,7 +439,7 @@ fn print(folder: &StorageFolder, file_system: &FileSystemInfo, done: &[Done]) {
     }
 }
 
-fn print_one(done: &Done, file_system: &FileSystemInfo) {
+fn print_one(done: &Done, file_system: &FileSystemInfo, mount: Option<&Mount>) {
     let outcome = &done.outcome;
     outln!("storage     {}", name(&done.run));
     let fsync = match done.run.operation {
@@ -394,7 +472,7 @@ fn print_one(done: &Done, file_system: &FileSystemInfo) {
         format::seconds(outcome.cpu_system_s),
         outcome.cpu_busiest * 100.0
     );
-    outln!("bottleneck  {}", bottleneck(outcome, file_system));
+    outln!("bottleneck  {}", bottleneck(outcome, file_system, mount));
 }
 
 /// Rate of a write without its `fsync(2)`, bit/s.
@@ -403,7 +481,7 @@ fn before_fsync(outcome: &StorageOutcome) -> f64 {
 }
 
 /// What limited a run, and what to try.
-fn bottleneck(outcome: &StorageOutcome, file_system: &FileSystemInfo) -> String {
+fn bottleneck(outcome: &StorageOutcome, file_system: &FileSystemInfo, mount: Option<&Mount>) -> String {
     let device = file_system.device.as_deref().unwrap_or("the device");
     let busy = format!("{:.0}%", outcome.device_busy.unwrap_or_default() * 100.0);
     match outcome.bottleneck {
@@ -426,6 +504,9 @@ fn bottleneck(outcome: &StorageOutcome, file_system: &FileSystemInfo) -> String 
             format!(
                 "requests: {device} had requests only {busy} of the time, and no processor was busy; try more --threads"
             )
+        }
+        None if mount.is_some_and(Mount::is_nfs) => {
+            "not known: no processor was busy; 'fullpipe doctor mount:FOLDER' says what the mount allows over its path".into()
         }
         None => "not known: no processor was busy, and the kernel counts no device's load for this file system".into(),
     }
