@@ -155,6 +155,7 @@ mod tests {
         StoragePoint {
             host: None,
             folder: "/data".into(),
+            mount: None,
             operation: Operation::Read,
             direct: true,
             block_bytes: 8 << 20,

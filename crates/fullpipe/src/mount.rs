@@ -1,6 +1,7 @@
 //! Reads what the mount of a folder is like, from /proc and /sys.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,23 +16,8 @@ const NFS_PORT: u16 = 2049;
 /// Types of the file systems that the kernel itself mounts from another machine. Those with a program of their own (FUSE) have
 /// types of their own, `fuse.sshfs`.
 const NETWORK_TYPES: [&str; 17] = [
-    "9p",
-    "afs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "coda",
-    "gpfs",
-    "lustre",
-    "ncpfs",
-    "nfs",
-    "nfs4",
-    "orangefs",
-    "panfs",
-    "pvfs2",
-    "smb3",
-    "virtiofs",
-    "wekafs",
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs", "panfs",
+    "pvfs2", "smb3", "virtiofs", "wekafs",
 ];
 
 /// A mounted file system.
@@ -57,10 +43,18 @@ impl Mount {
     /// Reads the mount that a folder lies on. `root` is `/` for this host, another folder in tests.
     ///
     /// # Errors
-    /// The folder is not there, or the list of mounts cannot be read.
+    /// The folder is not there, or not for this user, or the list of mounts cannot be read.
     pub fn read(root: &Path, folder: &str) -> Result<Mount> {
-        let missing = |e| Failure::usage(format!("mount:{folder}: {e}; give a folder of the mounted file system"));
-        let folder = fs::canonicalize(folder).map_err(missing)?;
+        let failed = |e: std::io::Error| match e.kind() {
+            ErrorKind::PermissionDenied => {
+                let why = format!(
+                    "mount:{folder}: {e}; a mount of FUSE is only for the user who made it, if it was not made with allow_other"
+                );
+                Failure::new(ExitClass::Missing, why)
+            }
+            _ => Failure::usage(format!("mount:{folder}: {e}; give a folder of the mounted file system")),
+        };
+        let folder = fs::canonicalize(folder).map_err(failed)?;
         // What is mounted only when it is used (`autofs(5)`) is mounted now. If it cannot be, the file system below is found.
         drop(fs::read_dir(&folder));
         let list = fs::read_to_string(root.join("proc/self/mountinfo")).map_err(|e| {
@@ -220,6 +214,9 @@ mod tests {
         assert_eq!((of("nfs4").info().session_slots, of("fuse.sshfs").info().session_slots), (Some(64), None));
         let far = find(LIST, Path::new("/mnt/far away")).unwrap();
         let options = ["rw", "nosuid", "vers=4.2", "rsize=1048576", "nconnect=4", "addr=10.0.2.1"];
-        assert_eq!((far.info().folder.as_str(), far.info().options), ("/mnt/far away", options.map(String::from).into()));
+        assert_eq!(
+            (far.info().folder.as_str(), far.info().options),
+            ("/mnt/far away", options.map(String::from).into())
+        );
     }
 }

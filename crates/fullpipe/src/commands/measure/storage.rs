@@ -301,7 +301,8 @@ fn announce(folder: &StorageFolder, file_system: &FileSystemInfo, is_mount: bool
         (_, bytes) => format!("{} free", format::bytes(bytes as f64)),
     };
     // Clients of NFS and programs of FUSE keep a removed file that is open under a name such as .nfs0001.
-    let name = if is_mount { "it has no name there, or a hidden one until it is closed" } else { "it has no name there" };
+    let name =
+        if is_mount { "it has no name there, or a hidden one until it is closed" } else { "it has no name there" };
     errln!(
         "writes a file of {}{times} to {} ({}, {free}); {name}, and its room is free again at the end",
         format::bytes(size.0 as f64),
@@ -410,7 +411,9 @@ fn mounted(mount: &Mount) -> String {
     ];
     let more: Vec<String> = more.into_iter().flatten().collect();
     let line = format!("{} at {}, {}: {}", info.source, info.folder, info.kind, info.options.join(","));
-    one_line([line].into_iter().chain((!more.is_empty()).then(|| more.join(", "))).collect::<Vec<_>>().join("; ").as_bytes())
+    one_line(
+        [line].into_iter().chain((!more.is_empty()).then(|| more.join(", "))).collect::<Vec<_>>().join("; ").as_bytes(),
+    )
 }
 
 fn print(folder: &StorageFolder, file_system: &FileSystemInfo, mount: Option<&Mount>, done: &[Done]) {
@@ -506,7 +509,8 @@ fn bottleneck(outcome: &StorageOutcome, file_system: &FileSystemInfo, mount: Opt
             )
         }
         None if mount.is_some_and(Mount::is_nfs) => {
-            "not known: no processor was busy; 'fullpipe doctor mount:FOLDER' says what the mount allows over its path".into()
+            "not known: no processor was busy; 'fullpipe doctor mount:FOLDER' says what the mount allows over its path"
+                .into()
         }
         None => "not known: no processor was busy, and the kernel counts no device's load for this file system".into(),
     }
