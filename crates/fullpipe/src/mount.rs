@@ -57,6 +57,7 @@ impl Mount {
         let folder = fs::canonicalize(folder).map_err(failed)?;
         // What is mounted only when it is used (`autofs(5)`) is mounted now. If it cannot be, the file system below is found.
         drop(fs::read_dir(&folder));
+        fs::metadata(&folder).map_err(failed)?;
         let list = fs::read_to_string(root.join("proc/self/mountinfo")).map_err(|e| {
             Failure::new(ExitClass::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount:FOLDER needs /proc"))
         })?;
