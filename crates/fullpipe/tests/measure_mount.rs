@@ -148,13 +148,17 @@ fn a_killed_measurement_of_a_mount_leaves_nothing() {
             "--size",
             "200MB",
             "--threads",
-            "1-64",
+            "1-16",
+            "--block",
+            "1MiB-8MiB",
         ])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let has_file = || fs::read_dir(mount.far()).unwrap().count() > 0;
+    // Until its file has data, and so no name of its own any more.
+    let size = |file: std::io::Result<fs::DirEntry>| file.and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
+    let has_file = || fs::read_dir(mount.far()).unwrap().any(|file| size(file) > 0);
     let begun = (0..5000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         has_file()

@@ -43,14 +43,14 @@ Examples:
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
   fullpipe measure lab:rtt=91.6ms,rate=10gbit,disk=1GB/s --size 1GB --streams 4   from disk to disk
   fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB
-  fullpipe measure mount:/mnt/far --threads 1-16 --direct on,off              a file system mounted by NFS or FUSE";
+  fullpipe measure mount:/mnt/far --threads 1-16 --direct on,off   a file system mounted by NFS or FUSE";
 
 /// The arguments of `fullpipe measure`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, or
-    /// disk:FOLDER for storage; or mount:FOLDER for a file system that is mounted over a network or by FUSE, which the record names
+    /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys,
+    /// disk:FOLDER for storage, or mount:FOLDER for storage that is mounted over a network or by FUSE
     path: String,
     /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate; udp sends datagrams at the rate
     /// of --pacing, and counts losses and jitter [default: tcp]
