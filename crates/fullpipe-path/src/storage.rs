@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::path::LabPath;
+
 /// What is done to the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,11 +47,25 @@ pub struct StorageRun {
 impl StorageRun {
     /// Returns a readable name for the run's record. Different descriptions have different names.
     pub fn id(&self) -> String {
-        let json = serde_json::to_vec(self).unwrap_or_default();
-        let hash: String = Sha256::digest(&json).iter().take(5).map(|b| format!("{b:02x}")).collect();
-        let how = if self.direct { "direct" } else { "cached" };
-        format!("{}-t{}-b{}-{how}-{hash}", self.operation, self.threads, binary(self.block_bytes))
+        format!("{}-{}", self.name(), hash(self))
     }
+
+    /// Returns a readable name for the record of a run on what the testbed has mounted over a path. Different descriptions, paths
+    /// or seeds have different names.
+    pub fn id_in_lab(&self, path: &LabPath, seed: u64) -> String {
+        format!("mount-rtt{}-{}-s{seed}-{}", path.rtt, self.name(), hash(&(self, path, seed)))
+    }
+
+    fn name(&self) -> String {
+        let how = if self.direct { "direct" } else { "cached" };
+        format!("{}-t{}-b{}-{how}", self.operation, self.threads, binary(self.block_bytes))
+    }
+}
+
+/// Ten digits that differ between different descriptions.
+fn hash(description: &impl Serialize) -> String {
+    let json = serde_json::to_vec(description).unwrap_or_default();
+    Sha256::digest(&json).iter().take(5).map(|b| format!("{b:02x}")).collect()
 }
 
 /// Writes a size in binary units: `8MiB`, `1.5GiB`, `1000B`.
@@ -80,6 +96,10 @@ mod tests {
         assert!(run.id().starts_with("read-t4-b8MiB-direct-"), "{}", run.id());
         let other = StorageRun { folder: "/other".into(), ..run.clone() };
         assert_ne!(run.id(), other.id());
+        let lab = |text: &str| text.parse::<LabPath>().unwrap();
+        let (near, far) = (lab("rtt=10ms,rate=1gbit,mount=nfs"), lab("rtt=10ms,rate=1gbit,mount=nfs+nconnect:4"));
+        assert!(run.id_in_lab(&near, 7).starts_with("mount-rtt10ms-read-t4-b8MiB-direct-s7-"));
+        assert_ne!(run.id_in_lab(&near, 1), run.id_in_lab(&far, 1));
     }
 
     #[test]

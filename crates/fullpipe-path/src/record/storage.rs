@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use serde::{Deserialize, Serialize};
 
 use super::lines::write_line;
+use crate::path::LabPath;
 use crate::storage::StorageRun;
 
 /// First line of the record.
@@ -26,6 +27,12 @@ pub struct StorageHeader {
     pub kernel: String,
     /// The file system of the folder.
     pub file_system: FileSystemInfo,
+    /// The emulated path that a file system of the testbed was mounted over; absent on real hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<LabPath>,
+    /// Seed of all random numbers in the testbed; absent on real hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// How the file system is mounted over a network or by a program; absent for `disk:FOLDER`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountInfo>,
@@ -63,6 +70,13 @@ pub struct MountInfo {
     pub read_ahead_bytes: Option<u64>,
     /// For NFS, most requests under way that this host asks a server for (`max_session_slots` of the module nfs).
     pub session_slots: Option<u64>,
+}
+
+impl MountInfo {
+    /// Whether this is a mount of NFS.
+    pub fn is_nfs(&self) -> bool {
+        ["nfs", "nfs4"].contains(&&*self.kind)
+    }
 }
 
 /// What the run had done at one time.

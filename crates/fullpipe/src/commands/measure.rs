@@ -148,8 +148,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// The first flag that was given and has no meaning for storage.
-    fn given_for_paths(&self) -> Option<&'static str> {
+    /// The first flag that was given and has no meaning for storage, or with `in_lab` for storage in the testbed.
+    fn given_for_paths(&self, in_lab: bool) -> Option<&'static str> {
         let flags = [
             (self.transport.is_some(), "--transport"),
             (self.cc.is_some(), "--cc"),
@@ -168,15 +168,25 @@ impl Args {
             (self.interval.is_some(), "--interval"),
             (self.repeat.is_some(), "--repeat"),
             (self.iperf3_json, "--iperf3-json"),
-            (self.seed.is_some(), "--seed"),
+            (self.seed.is_some() && !in_lab, "--seed"),
             (self.sample.is_some(), "--sample"),
             (self.stall.is_some(), "--stall"),
             (self.token_file.is_some(), "--token-file"),
-            (self.limit.is_some(), "--limit"),
-            (self.memory.is_some(), "--memory"),
+            (self.limit.is_some() && !in_lab, "--limit"),
+            (self.memory.is_some() && !in_lab, "--memory"),
             (self.guest.is_some(), "--guest"),
         ];
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
+    }
+
+    /// The flags that paths and storage share.
+    fn common(&self) -> storage::Common {
+        storage::Common { size: self.size, out: self.out.clone(), json: self.json, quiet: self.quiet }
+    }
+
+    /// Most real time that a guest may take.
+    fn limit(&self) -> Duration {
+        self.limit.unwrap_or(Time(3_600_000_000_000)).duration()
     }
 
     fn stall(&self) -> Time {
@@ -187,17 +197,29 @@ impl Args {
 /// Measures, writes the record, and prints the result.
 pub fn run(args: &Args) -> Result {
     if let Some(target) = storage::Target::parse(&args.path) {
-        if let Some(flag) = args.given_for_paths() {
+        if let Some(flag) = args.given_for_paths(false) {
             let why = format!(
                 "{flag} is for a path between hosts; disk:FOLDER and mount:FOLDER have --read, --write, --threads, --block, \
                  --direct and --size"
             );
             return Err(Failure::usage(why));
         }
-        let common = storage::Common { size: args.size, out: args.out.clone(), json: args.json, quiet: args.quiet };
-        return storage::run(&target, &args.storage, &common);
+        return storage::run(&target, &args.storage, &args.common());
     }
     let path = read_path(&args.path)?;
+    if let Path::Lab(lab) = &path
+        && lab.mount.is_some()
+    {
+        if let Some(flag) = args.given_for_paths(true) {
+            let why = format!(
+                "{flag} is for a path that carries streams; one with mount=... has --read, --write, --threads, --block, \
+                 --direct and --size"
+            );
+            return Err(Failure::usage(why));
+        }
+        let flags = storage::LabFlags { seed: args.seed.unwrap_or(1), limit: args.limit(), memory: args.memory };
+        return storage::run_in_lab(lab, &args.storage, &args.common(), &flags);
+    }
     let described: Option<Path> = args.guest.as_deref().map(str::parse).transpose()?;
     let disks = match described.as_ref().unwrap_or(&path) {
         Path::Lab(lab) if lab.has_disk() => Some(args.storage.disk_access()?),
@@ -565,16 +587,10 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Ou
         Some(access) => disks::commands(run, path, access, args.stall()),
         None => guest_commands::guest_commands(run, path, args.stall(), args.omit, args.probe),
     };
-    let measured = lab.measure(
-        run,
-        path,
-        &commands,
-        args.limit.unwrap_or(Time(3_600_000_000_000)).duration(),
-        &|fraction, words| {
-            bar.set_position((fraction * 1_000.0) as u64);
-            bar.set_message(words.to_owned());
-        },
-    )?;
+    let measured = lab.measure(run, path, &commands, args.limit(), &|fraction, words| {
+        bar.set_position((fraction * 1_000.0) as u64);
+        bar.set_message(words.to_owned());
+    })?;
     bar.finish_and_clear();
     let directions: &[Direction] =
         if run.bidir { &[Direction::Send, Direction::Receive] } else { std::slice::from_ref(&run.direction) };

@@ -1,20 +1,23 @@
 //! `fullpipe measure disk:FOLDER` and `mount:FOLDER`: measures how fast a copy can read and write in a folder.
 
+mod in_lab;
+mod print;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fullpipe_path::record::storage::{FileSystemInfo, StorageBottleneck, StorageHeader, StorageOutcome};
+use fullpipe_path::record::storage::{FileSystemInfo, MountInfo, StorageHeader, StorageOutcome};
 use fullpipe_path::record::{self, storage as lines};
 use fullpipe_path::storage::{Operation, StorageRun, binary};
-use fullpipe_path::{DirectIo, DiskAccess, ExitClass, Size};
+use fullpipe_path::{DirectIo, DiskAccess, ExitClass, LabPath, Size};
 use fullpipe_transfer::protocol::name::one_line;
 use fullpipe_transfer::storage::{Measured, ScratchFile, StorageFolder, read, write};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
 use crate::mount::Mount;
-use crate::output::{self, errln, outln};
+use crate::output::{self, errln};
 use crate::{format, progress, run_record};
 
 /// Most threads.
@@ -63,6 +66,8 @@ pub struct Common {
 
 /// Heading of these flags in the help text.
 const HEADING: &str = "Storage (disk:FOLDER, mount:FOLDER, or a path with disk_a and disk_b)";
+
+pub use in_lab::{LabFlags, run_in_lab};
 
 /// Values of which each is measured.
 #[derive(Clone)]
@@ -217,31 +222,62 @@ pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
         run_record::check_target(out)?;
     }
     folder.check_room(size.0)?;
-    let file_system = folder.file_system()?;
+    let place = Place {
+        folder: folder.path().to_string_lossy().into_owned(),
+        file_system: folder.file_system()?,
+        in_memory: folder.is_in_memory(),
+        mount: mount.as_ref().map(Mount::info),
+        path: None,
+    };
     if !common.quiet {
-        announce(&folder, &file_system, mount.is_some(), &grid, size);
+        announce(&place, &grid, size);
     }
     let mut done = Vec::new();
     let mut file = None;
     for run in grid {
         let measured = one(&folder, &run, &mut file, common.quiet || common.json)?;
-        let text = render(&run, &file_system, mount.as_ref(), &measured)?;
+        let text = render(&run, &place, &measured)?;
         let record = match &common.out {
-            Some(out) => Some(run_record::keep_new(out, &id(&run, mount.as_ref()), &text)?),
+            Some(out) => Some(run_record::keep_new(out, &place.id(&run), &text)?),
             None => None,
         };
         if common.json {
             output::out(format_args!("{text}"));
         }
         if !common.quiet {
-            warn_of_cache(&folder, &run, &measured.outcome);
+            print::warn_of_cache(&place, &run, &measured.outcome);
         }
         done.push(Done { run, outcome: measured.outcome, record });
     }
     if !common.json && !common.quiet {
-        print(&folder, &file_system, mount.as_ref(), &done);
+        print::print(&place, &done);
     }
     Ok(())
+}
+
+/// The folder that is measured, and what is there.
+struct Place {
+    /// The folder.
+    folder: String,
+    /// Its file system, before the runs.
+    file_system: FileSystemInfo,
+    /// Whether its files are in memory.
+    in_memory: bool,
+    /// The mount of a folder that was given as one.
+    mount: Option<MountInfo>,
+    /// In the testbed, the path that it is mounted over, and the seed.
+    path: Option<(LabPath, u64)>,
+}
+
+impl Place {
+    /// The name of a run's record.
+    fn id(&self, run: &StorageRun) -> String {
+        match (&self.path, &self.mount) {
+            (Some((path, seed)), _) => run.id_in_lab(path, *seed),
+            (None, Some(_)) => format!("mount-{}", run.id()),
+            (None, None) => run.id(),
+        }
+    }
 }
 
 /// A run and its result.
@@ -290,30 +326,33 @@ fn grid(folder: &StorageFolder, args: &StorageArgs, size: Size) -> Result<Vec<St
 }
 
 /// Says how much will be written, before anything is.
-fn announce(folder: &StorageFolder, file_system: &FileSystemInfo, is_mount: bool, grid: &[StorageRun], size: Size) {
+fn announce(place: &Place, grid: &[StorageRun], size: Size) {
     let writes = grid.iter().filter(|run| run.operation == Operation::Write).count().max(1) as u64;
     let times = match writes {
         1 => String::new(),
         n => format!(" {n} times, one after the other, {} in all,", format::bytes((n * size.0) as f64)),
     };
-    let free = match (file_system.total_bytes, file_system.free_bytes) {
+    let free = match (place.file_system.total_bytes, place.file_system.free_bytes) {
         (0, _) => "free room not known".to_owned(),
         (_, bytes) => format!("{} free", format::bytes(bytes as f64)),
     };
     // Clients of NFS and programs of FUSE keep a removed file that is open under a name such as .nfs0001.
-    let name =
-        if is_mount { "it has no name there, or a hidden one until it is closed" } else { "it has no name there" };
+    let name = if place.mount.is_some() {
+        "it has no name there, or a hidden one until it is closed"
+    } else {
+        "it has no name there"
+    };
     errln!(
         "writes a file of {}{times} to {} ({}, {free}); {name}, and its room is free again at the end",
         format::bytes(size.0 as f64),
-        folder.path().display(),
-        file_system.kind,
+        place.folder,
+        place.file_system.kind,
     );
 }
 
 /// Measures one run. `file` is the file that the last one wrote.
 fn one(folder: &StorageFolder, run: &StorageRun, file: &mut Option<ScratchFile>, quiet: bool) -> Result<Measured> {
-    let bar = |run: &StorageRun| progress::bar(run.size_bytes, &name(run), quiet);
+    let bar = |run: &StorageRun| progress::bar(run.size_bytes, &print::name(run), quiet);
     if run.operation == Operation::Write {
         // Its room is free before the next is written.
         *file = None;
@@ -342,36 +381,8 @@ fn one(folder: &StorageFolder, run: &StorageRun, file: &mut Option<ScratchFile>,
     Ok(measured)
 }
 
-/// Warns if a read through the page cache found part of the file there, although it was to be dropped.
-fn warn_of_cache(folder: &StorageFolder, run: &StorageRun, outcome: &StorageOutcome) {
-    if folder.is_in_memory() && run.operation == Operation::Read {
-        return;
-    }
-    if run.direct || run.operation == Operation::Write {
-        return;
-    }
-    match outcome.cached_bytes {
-        Some(0) => {}
-        Some(bytes) => errln!(
-            "warning: {} of the file stayed in the page cache, and were read from there",
-            format::bytes(bytes as f64)
-        ),
-        None => errln!("warning: this file system does not show whether the page cache had part of the file"),
-    }
-}
-
-/// The name of a run's record.
-fn id(run: &StorageRun, mount: Option<&Mount>) -> String {
-    format!("{}{}", if mount.is_some() { "mount-" } else { "" }, run.id())
-}
-
 /// The record of a run, as NDJSON.
-fn render(
-    run: &StorageRun,
-    file_system: &FileSystemInfo,
-    mount: Option<&Mount>,
-    measured: &Measured,
-) -> Result<String> {
+fn render(run: &StorageRun, place: &Place, measured: &Measured) -> Result<String> {
     let mut real: BTreeMap<String, Value> = BTreeMap::new();
     let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(ended.as_secs()));
@@ -381,200 +392,20 @@ fn render(
     let header = StorageHeader {
         kind: "storage".into(),
         version: record::VERSION,
-        id: id(run, mount),
+        id: place.id(run),
         program: env!("CARGO_PKG_VERSION").into(),
         storage: run.clone(),
         kernel,
-        file_system: file_system.clone(),
-        mount: mount.map(Mount::info),
+        file_system: place.file_system.clone(),
+        path: None,
+        seed: None,
+        mount: place.mount.clone(),
         real,
     };
     let failed = |e: &dyn std::fmt::Display| Failure::new(ExitClass::Record, format!("cannot write the record: {e}"));
     let mut text = Vec::new();
     lines::write(&mut text, &header, &measured.samples, &measured.outcome).map_err(|e| failed(&e))?;
     String::from_utf8(text).map_err(|e| failed(&e))
-}
-
-/// A run in words: `write, 4 threads, blocks of 8MiB, direct I/O`.
-fn name(run: &StorageRun) -> String {
-    let threads = format::count(run.threads.into(), "thread", "threads");
-    let how = if run.direct { "direct I/O" } else { "through the page cache" };
-    format!("{}, {threads}, blocks of {}, {how}", run.operation, binary(run.block_bytes))
-}
-
-/// A mount as a line: `server:/data at /mnt/far, nfs4: rw,vers=4.2; read-ahead 128KiB, 64 session slots asked for`.
-fn mounted(mount: &Mount) -> String {
-    let info = mount.info();
-    let more = [
-        info.read_ahead_bytes.map(|bytes| format!("read-ahead {}", binary(bytes))),
-        info.session_slots.map(|slots| format!("{slots} session slots asked for")),
-    ];
-    let more: Vec<String> = more.into_iter().flatten().collect();
-    let line = format!("{} at {}, {}: {}", info.source, info.folder, info.kind, info.options.join(","));
-    one_line(
-        [line].into_iter().chain((!more.is_empty()).then(|| more.join(", "))).collect::<Vec<_>>().join("; ").as_bytes(),
-    )
-}
-
-fn print(folder: &StorageFolder, file_system: &FileSystemInfo, mount: Option<&Mount>, done: &[Done]) {
-    let device = match (&file_system.device, folder.is_in_memory()) {
-        (_, true) => ", in memory".to_owned(),
-        (Some(device), _) => format!(" on {device}"),
-        (None, _) => String::new(),
-    };
-    outln!("folder      {} ({}{device})", folder.path().display(), file_system.kind);
-    if let Some(mount) = mount {
-        outln!("mount       {}", mounted(mount));
-    }
-    match done {
-        [one] => print_one(one, file_system, mount),
-        all => print_table(all),
-    }
-    let records: Vec<_> = done.iter().filter_map(|done| done.record.as_deref()).collect();
-    match records[..] {
-        [] => {}
-        [one] => outln!("record      {}", one.display()),
-        [one, ..] => outln!(
-            "records     {} in {}",
-            format::thousands(records.len() as u64),
-            one.parent().unwrap_or(one).display()
-        ),
-    }
-}
-
-fn print_one(done: &Done, file_system: &FileSystemInfo, mount: Option<&Mount>) {
-    let outcome = &done.outcome;
-    outln!("storage     {}", name(&done.run));
-    let fsync = match done.run.operation {
-        Operation::Write => format!(
-            ", of which fsync took {}; {} without it",
-            format::seconds(outcome.fsync_s),
-            format::rate(before_fsync(outcome))
-        ),
-        Operation::Read => String::new(),
-    };
-    outln!(
-        "rate        {} ({} bytes in {}{fsync})",
-        format::rate(outcome.rate_bps),
-        format::thousands(outcome.bytes),
-        format::seconds(outcome.seconds)
-    );
-    let latency = outcome.latency;
-    outln!(
-        "latency     p50 {}, p90 {}, p99 {}, longest {} of {} of at most {}",
-        format::seconds(latency.p50_s),
-        format::seconds(latency.p90_s),
-        format::seconds(latency.p99_s),
-        format::seconds(latency.max_s),
-        format::count(outcome.calls, "call", "calls"),
-        binary(outcome.call_bytes)
-    );
-    outln!(
-        "processor   {} in the program, {} in the kernel for it; the busiest thread used {:.0}% of a processor",
-        format::seconds(outcome.cpu_user_s),
-        format::seconds(outcome.cpu_system_s),
-        outcome.cpu_busiest * 100.0
-    );
-    outln!("bottleneck  {}", bottleneck(outcome, file_system, mount));
-}
-
-/// Rate of a write without its `fsync(2)`, bit/s.
-fn before_fsync(outcome: &StorageOutcome) -> f64 {
-    outcome.bytes as f64 * 8.0 / (outcome.seconds - outcome.fsync_s)
-}
-
-/// What limited a run, and what to try.
-fn bottleneck(outcome: &StorageOutcome, file_system: &FileSystemInfo, mount: Option<&Mount>) -> String {
-    let device = file_system.device.as_deref().unwrap_or("the device");
-    let busy = format!("{:.0}%", outcome.device_busy.unwrap_or_default() * 100.0);
-    match outcome.bottleneck {
-        Some(StorageBottleneck::PageCache) => {
-            "page_cache: it had most of the data; the storage was not measured".into()
-        }
-        Some(StorageBottleneck::Cpu) if outcome.cpu_busiest > 0.9 => {
-            "cpu: a thread used a whole processor; try more --threads".into()
-        }
-        Some(StorageBottleneck::Cpu) => {
-            let own = (outcome.cpu_user_s + outcome.cpu_system_s) / outcome.seconds;
-            format!("cpu: all processors of the host were busy; this program used {own:.2} of them")
-        }
-        Some(StorageBottleneck::Device) => {
-            format!(
-                "device: {device} had requests {busy} of the time; one that serves several at once may gain from more --threads"
-            )
-        }
-        Some(StorageBottleneck::Requests) => {
-            format!(
-                "requests: {device} had requests only {busy} of the time, and no processor was busy; try more --threads"
-            )
-        }
-        None if mount.is_some_and(Mount::is_nfs) => {
-            "not known: no processor was busy; 'fullpipe doctor mount:FOLDER' says what the mount allows over its path"
-                .into()
-        }
-        None => "not known: no processor was busy, and the kernel counts no device's load for this file system".into(),
-    }
-}
-
-fn print_table(all: &[Done]) {
-    let headings = [
-        "",
-        "threads",
-        "block",
-        "direct",
-        "Gb/s",
-        "without fsync",
-        "p50 ms",
-        "p99 ms",
-        "longest",
-        "cpu s",
-        "bottleneck",
-    ];
-    let row = |done: &Done| {
-        let (run, outcome) = (&done.run, &done.outcome);
-        let fsync = match run.operation {
-            Operation::Write => format!("{:.3}", before_fsync(outcome) / 1e9),
-            Operation::Read => "-".into(),
-        };
-        let ms = |s: f64| format!("{:.3}", s * 1e3);
-        let bottleneck = outcome.bottleneck.and_then(|what| serde_json::to_value(what).ok());
-        [
-            run.operation.to_string(),
-            run.threads.to_string(),
-            binary(run.block_bytes),
-            if run.direct { "on" } else { "off" }.into(),
-            format!("{:.3}", outcome.rate_bps / 1e9),
-            fsync,
-            ms(outcome.latency.p50_s),
-            ms(outcome.latency.p99_s),
-            ms(outcome.latency.max_s),
-            format!("{:.3}", outcome.cpu_user_s + outcome.cpu_system_s),
-            bottleneck.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_else(|| "not known".into()),
-        ]
-    };
-    let rows: Vec<_> = std::iter::once(headings.map(str::to_owned)).chain(all.iter().map(row)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
-    let last = headings.len() - 1;
-    for row in &rows {
-        let cells = row.iter().enumerate().map(|(i, cell)| match i {
-            0 => format!("{cell:<width$}", width = width(i)),
-            i if i == last => cell.clone(),
-            i => format!("{cell:>width$}", width = width(i)),
-        });
-        outln!("{}", cells.collect::<Vec<_>>().join("  "));
-    }
-    for operation in [Operation::Write, Operation::Read] {
-        let of_it = all.iter().filter(|done| done.run.operation == operation);
-        let Some(best) = of_it.max_by(|a, b| a.outcome.rate_bps.total_cmp(&b.outcome.rate_bps)) else { continue };
-        let run = &best.run;
-        outln!(
-            "fastest     {operation} at {}: --threads {} --block {} --direct {}",
-            format::rate(best.outcome.rate_bps),
-            run.threads,
-            binary(run.block_bytes),
-            if run.direct { "on" } else { "off" }
-        );
-    }
 }
 
 #[cfg(test)]
