@@ -35,6 +35,7 @@ STORAGE_SCHEMA: dict[str, pl.DataType] = {
     "file_system": pl.String(),
     "device": pl.String(),
     "mount": pl.String(),
+    "path": pl.String(),
     "operation": pl.String(),
     "threads": pl.UInt32(),
     "block_bytes": pl.UInt64(),
@@ -51,11 +52,12 @@ STORAGE_SCHEMA: dict[str, pl.DataType] = {
     "cached_bytes": pl.UInt64(),
     "bottleneck": pl.String(),
 }
-"""The columns of measurements of storage, one row for each. `mount` is that of the record as JSON, null for a
-disk."""
+"""The columns of measurements of storage, one row for each. `mount` and `path` are those of the record as
+JSON, null for a disk and for a real path."""
 
 _CONDITIONS = [
-    "host", "folder", "file_system", "device", "mount", "operation", "direct", "block_bytes", "size_bytes",
+    "host", "folder", "file_system", "device", "mount", "path", "operation", "direct", "block_bytes",
+    "size_bytes",
 ]  # fmt: skip
 _OF_RUN = ("folder", "operation", "direct", "block_bytes", "size_bytes", "threads")
 """The columns that are in `storage` of a record's first line."""
@@ -92,6 +94,7 @@ def _row(path: Path, record: Record | None) -> dict[str, Any]:
             "file_system": header["file_system"]["type"],
             "device": header["file_system"]["device"],
             "mount": _mount(header),
+            "path": header.get("path") and json.dumps(header["path"]),
             "cpu_s": result["cpu_user_s"] + result["cpu_system_s"],
         }
         pl.DataFrame([row], schema=STORAGE_SCHEMA)
@@ -152,10 +155,10 @@ def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
         runs: The measurements, from :func:`read_storage`.
 
     Returns:
-        `kind`, `version`, `program`, `confidence`, `runs`, and `entries`: one per folder, mount, operation,
-        block, size and way past or through the page cache, each with its `points` by number of threads. A
-        point has n, mean, spread, quartiles and the interval of the mean as in a profile of paths, and the
-        bottleneck of most of its runs.
+        `kind`, `version`, `program`, `confidence`, `runs`, and `entries`: one per folder, mount, path,
+        operation, block, size and way past or through the page cache, each with its `points` by number of
+        threads. A point has n, mean, spread, quartiles and the interval of the mean as in a profile of paths,
+        and the bottleneck of most of its runs.
     """
     entries = []
     for values, rows in runs.sort([*_CONDITIONS, "threads"], nulls_last=True).group_by(
@@ -168,7 +171,8 @@ def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
             bottlenecks = Counter(repeats["bottleneck"].to_list())
             points.append({"threads": threads, **statistics, "bottleneck": bottlenecks.most_common(1)[0][0]})
         storage = dict(zip(_CONDITIONS, values, strict=True))
-        storage["mount"] = storage["mount"] and json.loads(storage["mount"])
+        for name in ("mount", "path"):
+            storage[name] = storage[name] and json.loads(storage[name])
         entries.append({"storage": storage, "points": points})
     return {
         "kind": "storage-profile",

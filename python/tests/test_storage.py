@@ -20,7 +20,14 @@ NFS = {
 }  # fmt: skip
 
 
-def write(folder: Path, name: str, rate: float, mount: dict[str, Any] | None = None, **about: Any) -> None:
+def write(
+    folder: Path,
+    name: str,
+    rate: float,
+    mount: dict[str, Any] | None = None,
+    path: dict[str, Any] | None = None,
+    **about: Any,
+) -> None:
     """Writes the record of a measurement, as `measure disk:` does, or `measure mount:`."""
     run = {"folder": "/scratch", "operation": "read", "threads": 1, "block_bytes": 8 << 20} | about
     header = {
@@ -29,6 +36,8 @@ def write(folder: Path, name: str, rate: float, mount: dict[str, Any] | None = N
         "file_system": {"type": "xfs", "total_bytes": 10**12, "free_bytes": 10**11, "device": "sda1"},
         "real": {"host": "a", "ended_unix_s": 1},
     }  # fmt: skip
+    if path is not None:
+        header |= {"path": path, "seed": 1}
     if mount is not None:
         header["mount"] = mount
         header["file_system"]["type"] = mount.get("type")
@@ -56,7 +65,7 @@ def test_a_profile_by_hand(tmp_path: Path) -> None:
     read, written = found["entries"]
     assert read["storage"] == {
         "host": "a", "folder": "/scratch", "file_system": "xfs", "device": "sda1", "mount": None,
-        "operation": "read", "direct": True, "block_bytes": 8 << 20, "size_bytes": 10**9,
+        "path": None, "operation": "read", "direct": True, "block_bytes": 8 << 20, "size_bytes": 10**9,
     }  # fmt: skip
     assert [(p["threads"], p["n"], p["mean_bps"]) for p in read["points"]] == [(1, 2, 10e9), (4, 1, 20e9)]
     assert read["points"][0]["bottleneck"] == "device"
@@ -79,6 +88,23 @@ def test_a_mount_is_neither_a_disk_nor_the_same_mount_with_other_options(tmp_pat
         "a:/scratch (nfs4 mounted from far:/data: rw,nconnect=4, read-ahead 128 KiB, 64 session slots asked "
         "for): Gb/s" in text
     )
+
+
+def test_each_path_of_the_testbed_has_an_entry(tmp_path: Path) -> None:
+    for name, rtt in (("a", "10ms"), ("b", "91.6ms"), ("c", "91.6ms")):
+        write(
+            tmp_path,
+            name,
+            1e9 if rtt == "10ms" else 2e8,
+            mount=NFS,
+            path={"rtt": rtt, "mount": "nfs"},
+        )
+    entries = storage_profile(read_storage(tmp_path).runs)["entries"]
+    found = {entry["storage"]["path"]["rtt"]: [p["n"] for p in entry["points"]] for entry in entries}
+    assert found == {"10ms": [1], "91.6ms": [2]}
+    done = CliRunner().invoke(analyze, [str(tmp_path)], standalone_mode=False)
+    assert done.exception is None
+    assert "session slots asked for) over rtt=91.6ms, mount=nfs: Gb/s" in " ".join(done.output.split())
 
 
 def test_a_damaged_mount_is_skipped(tmp_path: Path) -> None:

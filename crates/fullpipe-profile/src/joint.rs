@@ -156,6 +156,7 @@ mod tests {
             host: None,
             folder: "/data".into(),
             mount: None,
+            path: None,
             operation: Operation::Read,
             direct: true,
             block_bytes: 8 << 20,

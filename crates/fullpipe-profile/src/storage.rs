@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use fullpipe_path::LabPath;
 use fullpipe_path::record::storage::{MountInfo, StorageBottleneck, StorageHeader, StorageOutcome};
 use fullpipe_path::storage::Operation;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub struct StoragePoint {
     /// How the folder was mounted, if it was measured as `mount:FOLDER`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountInfo>,
+    /// In the testbed, the emulated path that it was mounted over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<LabPath>,
     /// Whether the storage was read or written.
     pub operation: Operation,
     /// Whether the page cache was bypassed.
@@ -56,6 +60,7 @@ struct Conditions {
     host: Option<String>,
     folder: String,
     mount: Option<MountInfo>,
+    path: Option<LabPath>,
     operation: Operation,
     direct: bool,
     block_bytes: u64,
@@ -89,9 +94,9 @@ pub fn parse_storage(text: &str, path: &Path, operation: Operation) -> Result<Ve
             other.place()
         )));
     }
-    if points.iter().any(|point| point.mount != first.mount) {
+    if points.iter().any(|point| (&point.mount, &point.path) != (&first.mount, &first.path)) {
         return Err(unfit(format!(
-            "it has {} as a disk and as a mount, or with several mounts or options; keep the records of each in a folder of their own",
+            "it has {} as a disk and as a mount, or with several mounts, options or paths; keep the records of each in a folder of their own",
             first.place()
         )));
     }
@@ -99,9 +104,13 @@ pub fn parse_storage(text: &str, path: &Path, operation: Operation) -> Result<Ve
 }
 
 impl StoragePoint {
-    /// What `measure` calls the folder: `disk:/data`, or `mount:/mnt/far`.
+    /// What `measure` was given: `disk:/data`, `mount:/mnt/far`, or an emulated path.
     pub fn target(&self) -> String {
-        format!("{}:{}", if self.mount.is_some() { "mount" } else { "disk" }, self.folder)
+        match (&self.path, &self.mount) {
+            (Some(path), _) => path.to_string(),
+            (None, Some(_)) => format!("mount:{}", self.folder),
+            (None, None) => format!("disk:{}", self.folder),
+        }
     }
 
     /// The folder with its host: `dtn1:/data`.
@@ -116,11 +125,12 @@ fn profile(text: &str) -> Result<Vec<StoragePoint>, String> {
         return Err(format!("its kind is '{kind}', version {version}"));
     }
     let points = entries.into_iter().flat_map(|Entry { storage, points }| {
-        let Conditions { host, folder, mount, operation, direct, block_bytes } = storage;
+        let Conditions { host, folder, mount, path, operation, direct, block_bytes } = storage;
         points.into_iter().map(move |Point { threads, n, mean_bps, bottleneck }| StoragePoint {
             host: host.clone(),
             folder: folder.clone(),
             mount: mount.clone(),
+            path: path.clone(),
             operation,
             direct,
             block_bytes,
@@ -148,6 +158,7 @@ fn record(text: &str) -> Result<Vec<StoragePoint>, String> {
         host: header.real.get("host").and_then(|host| host.as_str()).map(str::to_owned),
         folder: header.storage.folder,
         mount: header.mount,
+        path: header.path,
         operation: header.storage.operation,
         direct: header.storage.direct,
         block_bytes: header.storage.block_bytes,

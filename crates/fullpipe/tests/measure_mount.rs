@@ -276,3 +276,90 @@ fn an_nfs_mount_over_a_path_is_measured_at_the_rate_of_the_path() {
     }
     assert!(!text.contains(".nfs"), "{text}");
 }
+
+/// The first and the last lines of the records of a measurement over an emulated path, with `real` left out.
+fn in_lab(path: &str, flags: &str) -> Vec<Value> {
+    common::without_real(
+        json_lines(&fullpipe(&format!("measure lab:{path} --json {flags}")))
+            .into_iter()
+            .filter(|line| line["kind"] != "sample")
+            .map(|mut line| {
+                // Only the first line of a record has it.
+                line.as_object_mut().unwrap().entry("real").or_insert(Value::Null);
+                line
+            })
+            .collect(),
+    )
+}
+
+#[test]
+fn the_testbed_mounts_with_the_options_of_the_path() {
+    let path = "rtt=10ms,rate=1gbit,mount=nfs+vers:4.1+nconnect:2+rsize:64KiB+wsize:128KiB+read_ahead:1MiB+slots:8";
+    let flags = "--size 20MB --direct on,off";
+    let lines = in_lab(path, flags);
+    let (headers, results) = ends(&lines);
+    assert_eq!((headers.len(), results.len()), (4, 4));
+    for (header, result) in headers.iter().zip(&results) {
+        let mount = &header["mount"];
+        let options = mount["options"].as_array().unwrap();
+        for option in ["vers=4.1", "nconnect=2", "rsize=65536", "wsize=131072"] {
+            assert!(options.contains(&option.into()), "no {option} in {mount}");
+        }
+        assert_eq!((&mount["read_ahead_bytes"], &mount["session_slots"]), (&(1 << 20).into(), &8.into()));
+        assert_eq!((&header["path"]["rtt"], &header["seed"]), (&"10ms".into(), &1.into()));
+        assert_eq!(header["path"]["mount"], path.split_once("mount=").unwrap().1);
+        assert!(header["id"].as_str().unwrap().starts_with("mount-rtt10ms-"), "{header}");
+        let rate = result["rate_bps"].as_f64().unwrap();
+        assert!((20e6..1e9).contains(&rate), "{} at {rate}", header["storage"]);
+    }
+    assert_eq!(lines, in_lab(path, flags), "the same again");
+}
+
+#[test]
+fn the_slots_and_the_read_ahead_of_a_mount_limit_its_reads() {
+    let rate = |mount: &str, flags: &str| {
+        let path = format!(
+            "rtt=20ms,rate=10gbit,host=tuned+tcp_rmem:4096/131072/67108864+tcp_wmem:4096/16384/67108864,mount={mount}"
+        );
+        let lines = in_lab(&path, &format!("--direct off {flags}"));
+        lines.last().unwrap()["rate_bps"].as_f64().unwrap()
+    };
+    // Eight requests of 1 MiB per round trip, and what the last of them take on the way.
+    let slots = rate("nfs+slots:8+read_ahead:64MiB", "--read --size 200MB");
+    assert!((0.5..1.0).contains(&(slots / (8.0 * 8.0 * 1048576.0 / 0.02))), "{slots}");
+    assert!(rate("nfs+read_ahead:64MiB", "--read --size 200MB") > 1.5 * slots);
+    assert!(rate("nfs", "--read --size 50MB") < 0.3 * slots, "two windows of 128 KiB per round trip");
+    // Each call waits a round trip.
+    let sync = rate("nfs+sync:yes", "--write --size 20MB");
+    assert!((0.7..1.05).contains(&(sync / (8.0 * 262144.0 / 0.02))), "{sync}");
+}
+
+#[test]
+fn a_mount_that_the_testbed_cannot_measure_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("x"), "x").unwrap();
+    let path = "lab:rtt=10ms,rate=1gbit";
+    for (words, code, part) in [
+        (format!("measure {path},mount=lustre"), 2, "'lustre' is not nfs, which alone the testbed mounts"),
+        (format!("measure {path},mount=nfs+nconnect:17"), 2, "nconnect: '17' is not a number from 1 to 16"),
+        (format!("measure {path},mount=nfs --streams 2"), 2, "--streams is for a path that carries streams"),
+        (format!("measure {path},mount=nfs --token-file x"), 2, "--token-file is for a path that carries streams"),
+        (format!("measure {path},disk=1GB/s,mount=nfs"), 2, "disk_a is at the end that mounts"),
+        (
+            format!("measure {path},mount=nfs --size 3GB"),
+            2,
+            "mount has 2GB, too little for a file of 3GB; add +size:4GB",
+        ),
+        (format!("measure {path},mount=nfs --size 1MB"), 2, "it has no block of 8MiB for each of 1 thread"),
+        (
+            format!("measure {path},mount=nfs --out {}/x.ndjson", dir.path().display()),
+            2,
+            "these are 2; give --out a folder",
+        ),
+        (format!("measure {path} --threads 2"), 2, "--threads is for storage"),
+        (format!("cp {}/x {path},mount=nfs:/tmp/", dir.path().display()), 2, "not through a mount; leave mount out"),
+    ] {
+        let (got, text) = error(&fullpipe(&words));
+        assert!(got == code && text.contains(part), "{words}: {got}: {text}");
+    }
+}

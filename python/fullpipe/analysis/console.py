@@ -211,6 +211,8 @@ def show_storage(content: Mapping[str, Any], console: Console) -> None:
         storage = entry["storage"]
         device = f" on {storage['device']}" if storage["device"] else ""
         name = f"{storage['folder']} ({storage['file_system']}{device}{_mount(storage['mount'])})"
+        if storage["path"]:
+            name += " over " + ", ".join(f"{key}={value}" for key, value in storage["path"].items())
         by_folder.setdefault(f"{storage['host']}:{name}" if storage["host"] else name, []).append(entry)
     for name, entries in by_folder.items():
         threads = sorted({point["threads"] for entry in entries for point in entry["points"]})

@@ -43,6 +43,7 @@ Examples:
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
   fullpipe measure lab:rtt=91.6ms,rate=10gbit,disk=1GB/s --size 1GB --streams 4   from disk to disk
   fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB
+  fullpipe measure lab:rtt=91.6ms,rate=10gbit,mount=nfs+nconnect:4 --threads 1-16   NFS over an emulated path
   fullpipe measure mount:/mnt/far --threads 1-16 --direct on,off   a file system mounted by NFS or FUSE";
 
 /// The arguments of `fullpipe measure`.
@@ -81,7 +82,7 @@ pub struct Args {
     /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
     #[arg(long, value_name = "ADDRESS%DEVICE")]
     bind: Option<LocalEnd>,
-    /// Send this much over all streams, such as 1GB; for disk:FOLDER and mount:FOLDER [default: 1GB], and between disks, the size of the file
+    /// Send this much over all streams, such as 1GB; for storage [default: 1GB], and between disks, the size of the file
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
     /// Send for this long, or until Ctrl-C (unlimited) [default: 10s, unless --size is given]

@@ -65,7 +65,7 @@ pub struct Common {
 }
 
 /// Heading of these flags in the help text.
-const HEADING: &str = "Storage (disk:FOLDER, mount:FOLDER, or a path with disk_a and disk_b)";
+const HEADING: &str = "Storage (disk:FOLDER, mount:FOLDER, or a path with mount, or with disk_a and disk_b)";
 
 pub use in_lab::{LabFlags, run_in_lab};
 
@@ -100,7 +100,7 @@ impl StorageArgs {
         let given = [(self.read, "--read"), (self.write, "--write"), (self.threads.is_some(), "--threads")];
         if let Some((_, flag)) = given.iter().find(|(given, _)| *given) {
             let why = format!(
-                "{flag} is for disk:FOLDER and mount:FOLDER; between the disks of a path, each of --streams has a thread at both ends"
+                "{flag} is for disk:FOLDER, mount:FOLDER, and a path with mount; between the disks of a path, each of --streams has a thread at both ends"
             );
             return Err(Failure::usage(why));
         }

@@ -32,6 +32,18 @@ pub fn run_in_lab(path: &LabPath, args: &StorageArgs, common: &Common, flags: &L
                    disk that is served";
         return Err(Failure::usage(why));
     }
+    let size = common.size.unwrap_or(DEFAULT_SIZE);
+    let (key, has) = match (&path.disk_b, &path.mount) {
+        (Some(disk), _) => ("disk_b", disk.size),
+        (None, mount) => ("mount", mount.as_ref().map_or(Size(0), |mount| mount.size)),
+    };
+    // A tenth is the file system's own data, and what a measurement leaves free.
+    let least = size.0.saturating_add(size.0 / 10).saturating_add(10_000_000);
+    if has.0 < least {
+        let gigabytes = least.div_ceil(1_000_000_000);
+        let why = format!("{key} has {has}, too little for a file of {size}; add +size:{gigabytes}GB to it");
+        return Err(Failure::usage(why));
+    }
     let most = args.most_runs();
     if let Some(out) = &common.out {
         if run_record::is_file(out) && most > 1 {
@@ -41,7 +53,6 @@ pub fn run_in_lab(path: &LabPath, args: &StorageArgs, common: &Common, flags: &L
         run_record::check_target(out)?;
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(flags.memory);
-    let size = common.size.unwrap_or(DEFAULT_SIZE);
     let bar = progress::bar(size.0.saturating_mul(most), "mount", common.quiet || common.json);
     let printed = lab.run_at_a(path, flags.seed, args.program(size), flags.limit, &|bytes| bar.set_position(bytes))?;
     bar.finish_and_clear();
