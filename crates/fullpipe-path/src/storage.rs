@@ -5,8 +5,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::path::LabPath;
-
 /// What is done to the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -50,10 +48,9 @@ impl StorageRun {
         format!("{}-{}", self.name(), hash(self))
     }
 
-    /// Returns a readable name for the record of a run on what the testbed has mounted over a path. Different descriptions, paths
-    /// or seeds have different names.
-    pub fn id_in_lab(&self, path: &LabPath, seed: u64) -> String {
-        format!("mount-rtt{}-{}-s{seed}-{}", path.rtt, self.name(), hash(&(self, path, seed)))
+    /// Returns such a name for a run under further conditions, with a seed.
+    pub fn id_with(&self, conditions: &impl Serialize, seed: u64) -> String {
+        format!("{}-s{seed}-{}", self.name(), hash(&(self, conditions, seed)))
     }
 
     fn name(&self) -> String {
@@ -96,10 +93,8 @@ mod tests {
         assert!(run.id().starts_with("read-t4-b8MiB-direct-"), "{}", run.id());
         let other = StorageRun { folder: "/other".into(), ..run.clone() };
         assert_ne!(run.id(), other.id());
-        let lab = |text: &str| text.parse::<LabPath>().unwrap();
-        let (near, far) = (lab("rtt=10ms,rate=1gbit,mount=nfs"), lab("rtt=10ms,rate=1gbit,mount=nfs+nconnect:4"));
-        assert!(run.id_in_lab(&near, 7).starts_with("mount-rtt10ms-read-t4-b8MiB-direct-s7-"));
-        assert_ne!(run.id_in_lab(&near, 1), run.id_in_lab(&far, 1));
+        assert!(run.id_with(&"near", 7).starts_with("read-t4-b8MiB-direct-s7-"));
+        assert_ne!(run.id_with(&"near", 1), run.id_with(&"far", 1));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use fullpipe_path::record::storage::{StorageHeader, StorageOutcome};
 use fullpipe_path::storage::binary;
 use fullpipe_path::{ExitClass, LabPath, Size};
 
-use super::{Common, DEFAULT_SIZE, Done, Place, StorageArgs, print};
+use super::args::{Common, DEFAULT_SIZE, StorageArgs};
+use super::print;
+use super::result::{Done, Place};
 use crate::failure::{Failure, Result};
 use crate::{output, progress, run_record};
 

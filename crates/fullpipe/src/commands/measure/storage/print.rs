@@ -1,12 +1,38 @@
 //! Prints measurements of storage for people.
 
+use fullpipe_path::Size;
 use fullpipe_path::record::storage::{MountInfo, StorageBottleneck, StorageOutcome};
 use fullpipe_path::storage::{Operation, StorageRun, binary};
 use fullpipe_transfer::protocol::name::one_line;
 
-use super::{Done, Place};
+use super::result::{Done, Place};
 use crate::format;
 use crate::output::{errln, outln};
+
+/// Says how much will be written, before anything is.
+pub(super) fn announce(place: &Place, grid: &[StorageRun], size: Size) {
+    let writes = grid.iter().filter(|run| run.operation == Operation::Write).count().max(1) as u64;
+    let times = match writes {
+        1 => String::new(),
+        n => format!(" {n} times, one after the other, {} in all,", format::bytes((n * size.0) as f64)),
+    };
+    let free = match (place.file_system.total_bytes, place.file_system.free_bytes) {
+        (0, _) => "free room not known".to_owned(),
+        (_, bytes) => format!("{} free", format::bytes(bytes as f64)),
+    };
+    // Clients of NFS and programs of FUSE keep a removed file that is open under a name such as .nfs0001.
+    let name = if place.mount.is_some() {
+        "it has no name there, or a hidden one until it is closed"
+    } else {
+        "it has no name there"
+    };
+    errln!(
+        "writes a file of {}{times} to {} ({}, {free}); {name}, and its room is free again at the end",
+        format::bytes(size.0 as f64),
+        place.folder,
+        place.file_system.kind,
+    );
+}
 
 /// Warns if a read through the page cache found part of the file there, although it was to be dropped.
 pub(super) fn warn_of_cache(place: &Place, run: &StorageRun, outcome: &StorageOutcome) {
