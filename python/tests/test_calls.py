@@ -523,6 +523,8 @@ def test_storage_is_measured_for_each_value(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         fullpipe.measure_storage(tmp_path / "missing")
     assert measured[0].mount is None
+    (run,) = fullpipe.measure_storage("lab:rtt=10ms,rate=1gbit,mount=nfs+nconnect:2", read=True, size="10MB")
+    assert run.mount is not None and "nconnect=2" in run.mount["options"] and run.rate_bps < 1e9
     with pytest.raises(UsageError, match="is not mounted over a network or by FUSE"):
         fullpipe.measure_storage(tmp_path, mount=True)
 

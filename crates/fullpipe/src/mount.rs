@@ -6,7 +6,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::record::storage::MountInfo;
+use fullpipe_path::record::storage::{self, MountInfo};
 use fullpipe_path::{ExitClass, Time};
 
 use crate::failure::{Failure, Result};
@@ -72,7 +72,7 @@ impl Mount {
 
     /// Whether this is a mount of NFS.
     pub fn is_nfs(&self) -> bool {
-        ["nfs", "nfs4"].contains(&&*self.kind)
+        storage::is_nfs(&self.kind)
     }
 
     /// Whether the files are on another machine, or come from a program (FUSE), as far as the type tells.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from fullpipe.calls.child import Ended, run
 from fullpipe.calls.options import (
@@ -165,7 +165,7 @@ class StorageMeasurement(_Measured):
         return bool(self.header["storage"]["direct"])
 
     @property
-    def mount(self) -> Mapping[str, object] | None:
+    def mount(self) -> Mapping[str, Any] | None:
         """How the folder is mounted, if it was measured as a mount: type, source, options and more."""
         return self.header.get("mount")
 
@@ -255,7 +255,8 @@ def measure_storage(
     Ctrl-C ends the program, too.
 
     Args:
-        folder: The folder. A file is written there, read, and removed.
+        folder: The folder. A file is written there, read, and removed. Or an emulated path with a mount, as
+            in `lab:rtt=91.6ms,rate=10gbit,mount=nfs`, which is measured in the testbed.
         mount: Measure it as `mount:FOLDER`: it must be mounted over a network or by FUSE, and the records
             have `mount`.
         flags: Further flags, one word an item.
@@ -275,7 +276,8 @@ def measure_storage(
         StoppedError: The program was interrupted by another process (exit code 130).
     """
     words = flags_of("measure_storage", options, StorageOptions, flags)
-    target = f"{'mount' if mount else 'disk'}:{os.fspath(folder)}"
+    in_lab = isinstance(folder, str) and folder.startswith("lab:")
+    target = str(folder) if in_lab else f"{'mount' if mount else 'disk'}:{os.fspath(folder)}"
     records, _ = _records("measure_storage", target, words, "storage")
     return [StorageMeasurement(record.header, record.body, record.result) for record in records]
 

@@ -75,8 +75,13 @@ pub struct MountInfo {
 impl MountInfo {
     /// Whether this is a mount of NFS.
     pub fn is_nfs(&self) -> bool {
-        ["nfs", "nfs4"].contains(&&*self.kind)
+        is_nfs(&self.kind)
     }
+}
+
+/// Whether a type of file system, as `/proc/self/mountinfo` has it, is NFS.
+pub fn is_nfs(kind: &str) -> bool {
+    ["nfs", "nfs4"].contains(&kind)
 }
 
 /// What the run had done at one time.
