@@ -1,7 +1,8 @@
-"""Reads measurements of storage (`fullpipe measure disk:FOLDER`) and computes their profiles.
+"""Reads measurements of storage (`fullpipe measure disk:` or `mount:`) and computes their profiles.
 
-A profile of storage is the mean rate against the number of threads, for one folder, operation, block, and way
-past or through the page cache. Its interval is Student's t over repeats, as in :mod:`fullpipe.profile`.
+A profile of storage is the mean rate against the number of threads, for one folder, mount, operation, block,
+and way past or through the page cache. Its interval is Student's t over repeats, as in
+:mod:`fullpipe.profile`.
 """
 
 import json
@@ -33,6 +34,8 @@ STORAGE_SCHEMA: dict[str, pl.DataType] = {
     "folder": pl.String(),
     "file_system": pl.String(),
     "device": pl.String(),
+    "mount": pl.String(),
+    "path": pl.String(),
     "operation": pl.String(),
     "threads": pl.UInt32(),
     "block_bytes": pl.UInt64(),
@@ -49,13 +52,17 @@ STORAGE_SCHEMA: dict[str, pl.DataType] = {
     "cached_bytes": pl.UInt64(),
     "bottleneck": pl.String(),
 }
-"""The columns of measurements of storage, one row for each."""
+"""The columns of measurements of storage, one row for each. `mount` and `path` are those of the record as
+JSON, null for a disk and for a real path."""
 
 _CONDITIONS = [
-    "host", "folder", "file_system", "device", "operation", "direct", "block_bytes", "size_bytes",
+    "host", "folder", "file_system", "device", "mount", "path", "operation", "direct", "block_bytes",
+    "size_bytes",
 ]  # fmt: skip
 _OF_RUN = ("folder", "operation", "direct", "block_bytes", "size_bytes", "threads")
 """The columns that are in `storage` of a record's first line."""
+_OF_MOUNT = ("folder", "type", "source", "options", "read_ahead_bytes", "session_slots")
+"""The fields of `mount` in a record's first line."""
 _OF_RESULT = ("rate_bps", "seconds", "fsync_s", "device_busy", "cached_bytes", "bottleneck")
 """The columns that are in a record's last line."""
 
@@ -66,6 +73,12 @@ class Storage:
 
     runs: pl.DataFrame
     skipped: list[Skipped] = field(default_factory=list)
+
+
+def _mount(header: dict[str, Any]) -> str | None:
+    """The mount of a record as JSON; None for a disk."""
+    mount = header.get("mount")
+    return mount and json.dumps({name: mount[name] for name in _OF_MOUNT})
 
 
 def _row(path: Path, record: Record | None) -> dict[str, Any]:
@@ -80,6 +93,8 @@ def _row(path: Path, record: Record | None) -> dict[str, Any]:
             "host": header["real"].get("host"),
             "file_system": header["file_system"]["type"],
             "device": header["file_system"]["device"],
+            "mount": _mount(header),
+            "path": header.get("path") and json.dumps(header["path"]),
             "cpu_s": result["cpu_user_s"] + result["cpu_system_s"],
         }
         pl.DataFrame([row], schema=STORAGE_SCHEMA)
@@ -140,10 +155,10 @@ def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
         runs: The measurements, from :func:`read_storage`.
 
     Returns:
-        `kind`, `version`, `program`, `confidence`, `runs`, and `entries`: one per folder, operation, block,
-        size and way past or through the page cache, each with its `points` by number of threads. A point has
-        n, mean, spread, quartiles and the interval of the mean as in a profile of paths, and the bottleneck
-        of most of its runs.
+        `kind`, `version`, `program`, `confidence`, `runs`, and `entries`: one per folder, mount, path,
+        operation, block, size and way past or through the page cache, each with its `points` by number of
+        threads. A point has n, mean, spread, quartiles and the interval of the mean as in a profile of paths,
+        and the bottleneck of most of its runs.
     """
     entries = []
     for values, rows in runs.sort([*_CONDITIONS, "threads"], nulls_last=True).group_by(
@@ -155,7 +170,10 @@ def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
             del statistics["rtt_ms"]
             bottlenecks = Counter(repeats["bottleneck"].to_list())
             points.append({"threads": threads, **statistics, "bottleneck": bottlenecks.most_common(1)[0][0]})
-        entries.append({"storage": dict(zip(_CONDITIONS, values, strict=True)), "points": points})
+        storage = dict(zip(_CONDITIONS, values, strict=True))
+        for name in ("mount", "path"):
+            storage[name] = storage[name] and json.loads(storage[name])
+        entries.append({"storage": storage, "points": points})
     return {
         "kind": "storage-profile",
         "version": VERSION,

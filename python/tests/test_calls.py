@@ -506,6 +506,8 @@ def test_measurements_that_fail(server: Server) -> None:
         fullpipe.measure(server.address, streams=99)
     with pytest.raises(UsageError, match="measure_storage"):
         fullpipe.measure("disk:/tmp")
+    with pytest.raises(UsageError, match="mount: is storage, not a path; use fullpipe.measure_storage"):
+        fullpipe.measure("mount:/tmp")
 
 
 def test_storage_is_measured_for_each_value(tmp_path: Path) -> None:
@@ -520,6 +522,11 @@ def test_storage_is_measured_for_each_value(tmp_path: Path) -> None:
     assert rows["rate_bps"].to_list() == [run.rate_bps for run in measured]
     with pytest.raises(UsageError, match="no such file"):
         fullpipe.measure_storage(tmp_path / "missing")
+    assert measured[0].mount is None
+    (run,) = fullpipe.measure_storage("lab:rtt=10ms,rate=1gbit,mount=nfs+nconnect:2", read=True, size="10MB")
+    assert run.mount is not None and "nconnect=2" in run.mount["options"] and run.rate_bps < 1e9
+    with pytest.raises(UsageError, match="is not mounted over a network or by FUSE"):
+        fullpipe.measure_storage(tmp_path, mount=True)
 
 
 def test_a_selection_has_its_ranking(server: Server) -> None:

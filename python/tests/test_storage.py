@@ -14,9 +14,21 @@ from fullpipe.errors import RecordError
 from fullpipe.record import read_record
 from fullpipe.storage import read_storage, storage_profile
 
+NFS = {
+    "folder": "/scratch", "type": "nfs4", "source": "far:/data", "options": ["rw", "nconnect=4"],
+    "read_ahead_bytes": 131072, "session_slots": 64,
+}  # fmt: skip
 
-def write(folder: Path, name: str, rate: float, **about: Any) -> None:
-    """Writes the record of a measurement, as `measure disk:` does."""
+
+def write(
+    folder: Path,
+    name: str,
+    rate: float,
+    mount: dict[str, Any] | None = None,
+    path: dict[str, Any] | None = None,
+    **about: Any,
+) -> None:
+    """Writes the record of a measurement, as `measure disk:` does, or `measure mount:`."""
     run = {"folder": "/scratch", "operation": "read", "threads": 1, "block_bytes": 8 << 20} | about
     header = {
         "kind": "storage", "version": 1, "id": name, "program": "0.1.0", "kernel": "6.12",
@@ -24,6 +36,12 @@ def write(folder: Path, name: str, rate: float, **about: Any) -> None:
         "file_system": {"type": "xfs", "total_bytes": 10**12, "free_bytes": 10**11, "device": "sda1"},
         "real": {"host": "a", "ended_unix_s": 1},
     }  # fmt: skip
+    if path is not None:
+        header |= {"path": path, "seed": 1}
+    if mount is not None:
+        header["mount"] = mount
+        header["file_system"]["type"] = mount.get("type")
+        header["file_system"]["device"] = None
     latency = {"mean_s": 1e-3, "p50_s": 1e-3, "p90_s": 2e-3, "p99_s": 3e-3, "p999_s": 4e-3, "max_s": 5e-3}
     result = {
         "kind": "result", "rate_bps": rate, "bytes": 10**9, "seconds": 8e9 / rate, "fsync_s": 0.0,
@@ -46,13 +64,53 @@ def test_a_profile_by_hand(tmp_path: Path) -> None:
     assert (found["kind"], found["version"], found["runs"]) == ("storage-profile", 1, 4)
     read, written = found["entries"]
     assert read["storage"] == {
-        "host": "a", "folder": "/scratch", "file_system": "xfs", "device": "sda1", "operation": "read",
-        "direct": True, "block_bytes": 8 << 20, "size_bytes": 10**9,
+        "host": "a", "folder": "/scratch", "file_system": "xfs", "device": "sda1", "mount": None,
+        "path": None, "operation": "read", "direct": True, "block_bytes": 8 << 20, "size_bytes": 10**9,
     }  # fmt: skip
     assert [(p["threads"], p["n"], p["mean_bps"]) for p in read["points"]] == [(1, 2, 10e9), (4, 1, 20e9)]
     assert read["points"][0]["bottleneck"] == "device"
     assert read["points"][1]["sd_bps"] is None
     assert written["storage"]["operation"] == "write"
+
+
+def test_a_mount_is_neither_a_disk_nor_the_same_mount_with_other_options(tmp_path: Path) -> None:
+    write(tmp_path, "disk", 9e9)
+    for name, change in (("a", {}), ("b", {"options": ["rw"]}), ("c", {"read_ahead_bytes": 1 << 26})):
+        write(tmp_path, name, 1e9, mount=NFS | change)
+    write(tmp_path, "d", 2e9, mount=NFS)
+    entries = storage_profile(read_storage(tmp_path).runs)["entries"]
+    found = [(entry["storage"]["mount"], [p["n"] for p in entry["points"]]) for entry in entries]
+    assert len(found) == 4 and (None, [1]) in found and (NFS, [2]) in found
+    done = CliRunner().invoke(analyze, [str(tmp_path)], standalone_mode=False)
+    assert done.exception is None
+    text = " ".join(done.output.split())
+    assert (
+        "a:/scratch (nfs4 mounted from far:/data: rw,nconnect=4, read-ahead 128 KiB, 64 session slots asked "
+        "for): Gb/s" in text
+    )
+
+
+def test_each_path_of_the_testbed_has_an_entry(tmp_path: Path) -> None:
+    for name, rtt in (("a", "10ms"), ("b", "91.6ms"), ("c", "91.6ms")):
+        write(
+            tmp_path,
+            name,
+            1e9 if rtt == "10ms" else 2e8,
+            mount=NFS,
+            path={"rtt": rtt, "mount": "nfs"},
+        )
+    entries = storage_profile(read_storage(tmp_path).runs)["entries"]
+    found = {entry["storage"]["path"]["rtt"]: [p["n"] for p in entry["points"]] for entry in entries}
+    assert found == {"10ms": [1], "91.6ms": [2]}
+    done = CliRunner().invoke(analyze, [str(tmp_path)], standalone_mode=False)
+    assert done.exception is None
+    assert "session slots asked for) over rtt=91.6ms, mount=nfs: Gb/s" in " ".join(done.output.split())
+
+
+def test_a_damaged_mount_is_skipped(tmp_path: Path) -> None:
+    write(tmp_path, "a", 9e9, mount={"type": "nfs4"})
+    with pytest.warns(UserWarning, match=r"a\.ndjson: its first or last line lacks fields"):
+        assert read_storage(tmp_path).runs.height == 0
 
 
 @pytest.mark.parametrize(

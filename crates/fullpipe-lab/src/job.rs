@@ -22,6 +22,11 @@ pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
 /// Where programs of an end see its disk, if the path gives it one.
 pub const DISK: &str = "/disk";
 
+/// Where programs of end a see the file system that the path mounts, if it does.
+pub const MOUNT: &str = "/mount";
+/// Where end b sees what it serves for that.
+pub(crate) const EXPORT: &str = "/.fullpipe/export";
+
 /// Address of end a.
 pub(crate) const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 /// Address of end b.
@@ -116,10 +121,15 @@ impl Job {
     }
 
     /// Start of the scenario's time on the guest's `CLOCK_MONOTONIC`, ns. It is fixed, and later than the end of any boot, so that
-    /// the kernel's own timers have the same phase in every run. The slowest disks are formatted within a minute.
+    /// the kernel's own timers have the same phase in every run. The slowest disks are formatted within a minute, and a server of
+    /// NFS waits ten seconds for clients of its last life.
     pub fn zero_ns(&self) -> u64 {
-        let has_disk = self.path.disk_a.is_some() || self.path.disk_b.is_some();
-        if has_disk { 60_000_000_000 } else { 1_000_000_000 }
+        let mut zero_ns = if self.path.has_disk() { 60_000_000_000 } else { 1_000_000_000 };
+        if self.path.mount.is_some() {
+            // Mounting takes some round trips.
+            zero_ns += 30_000_000_000 + 30 * self.path.rtt.0;
+        }
+        zero_ns
     }
 }
 

@@ -100,15 +100,53 @@ impl Lab {
             progress(fraction.min(1.0), &format!("{:.2} Gb/s", bytes as f64 * 8e-9 / seconds.max(1e-9)));
         })?;
         // The user has typed no command of the guest's, so the error leaves it out.
-        check_programs(&job, &done).map_err(|error| match error {
-            LabError::Program { output, class, .. } if !output.is_empty() => LabError::Run { why: output, class },
-            other => other,
-        })?;
+        check_programs(&job, &done).map_err(without_command)?;
         let record = if run.disks.is_some() { file::RECORD.to_owned() } else { file::stdout(1) };
         let text = fs::read_to_string(done.out(&record))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
         let whole = |text: &str| whole_record(text, &done).map(|(text, outcome)| LabMeasured { text, outcome });
         records(&text).into_iter().map(whole).collect()
+    }
+}
+
+/// What a program in the testbed has printed.
+pub struct LabPrinted {
+    /// Its standard output.
+    pub text: String,
+    /// Facts of the run that depend on the host and on real time.
+    pub real: BTreeMap<String, Value>,
+}
+
+impl Lab {
+    /// Runs one program at end a. `progress` is called with the bytes that went through the bottleneck, either way.
+    ///
+    /// # Errors
+    /// The guest or the program fails.
+    pub fn run_at_a(
+        &self,
+        path: &LabPath,
+        seed: u64,
+        program: Vec<String>,
+        limit: Duration,
+        progress: &dyn Fn(u64),
+    ) -> Result<LabPrinted, LabError> {
+        let commands = Commands { server: Vec::new(), client: program };
+        let mut job = commands.job(path, seed, Time(100_000_000));
+        job.programs.remove(0);
+        let done = self.run_in(memory(&job), &job, limit, &|_, bytes| progress(bytes))?;
+        // The user has typed no command of the guest's, so the error leaves it out.
+        check_programs(&job, &done).map_err(without_command)?;
+        let text = fs::read_to_string(done.out(&file::stdout(0)))
+            .map_err(|source| LabError::Host { what: "reading the guest's output".into(), source })?;
+        Ok(LabPrinted { text, real: real(&done) })
+    }
+}
+
+/// An error of a program of ours as that program said it.
+fn without_command(error: LabError) -> LabError {
+    match error {
+        LabError::Program { output, class, .. } if !output.is_empty() => LabError::Run { why: output, class },
+        other => other,
     }
 }
 
@@ -313,10 +351,17 @@ fn memory(job: &Job) -> u64 {
     let base = 192 << 20;
     let disks: u64 =
         [&path.disk_a, &path.disk_b].into_iter().flatten().map(|disk| disk.memory() + PAGE_CACHE_BYTES).sum();
-    base + (in_flight as f64 * per_byte) as u64 + files + disks
+    let mount = path.mount.as_ref().map_or(0, |mount| {
+        let served = if path.disk_b.is_some() { 0 } else { mount.size.0 };
+        served + PAGE_CACHE_BYTES + SERVER_BYTES
+    });
+    base + (in_flight as f64 * per_byte) as u64 + files + disks + mount
 }
 
-/// Memory for each disk in which the guest's kernel caches what is read and written. With more, it would write later.
+/// Memory of the server of a mount, for the requests of its threads.
+const SERVER_BYTES: u64 = 256 << 20;
+
+/// Memory for each disk and mount in which the guest's kernel caches what is read and written. With more, it would write later.
 const PAGE_CACHE_BYTES: u64 = 1 << 30;
 
 /// Memory that a sample may take in the guest: on both ends, on its way between them, and in the record until the host has

@@ -17,5 +17,5 @@ mod lab;
 pub mod scenario;
 
 pub use error::LabError;
-pub use job::{DISK, RECORD, SERVER_ADDRESS, TOP};
-pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured};
+pub use job::{DISK, MOUNT, RECORD, SERVER_ADDRESS, TOP};
+pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured, LabPrinted};

@@ -10,6 +10,7 @@ pub mod exit;
 pub mod host;
 pub mod lab_disk;
 pub mod lab_host;
+pub mod lab_mount;
 pub mod path;
 mod path_change;
 mod path_error;

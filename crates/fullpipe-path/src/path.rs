@@ -9,6 +9,7 @@ use crate::cross::Cross;
 use crate::host::Host;
 use crate::lab_disk::LabDisk;
 use crate::lab_host::LabHost;
+use crate::lab_mount::LabMount;
 use crate::path_error::PathError;
 use crate::transport::Protocol;
 use crate::units::{Probability, Rate, Size, Time};
@@ -164,6 +165,9 @@ pub struct LabPath {
     /// The disk at end b, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_b: Option<LabDisk>,
+    /// The file system of end b that end a mounts over the path, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount: Option<LabMount>,
 }
 
 /// The keys of a path as read from text or a table.
@@ -192,11 +196,12 @@ struct Keys {
     disk: Option<LabDisk>,
     disk_a: Option<LabDisk>,
     disk_b: Option<LabDisk>,
+    mount: Option<LabMount>,
 }
 
 /// The keys of a path, as errors list them.
 pub const KEYS: &str = "rtt, rate, queue, mtu, loss, loss_back, jitter, reorder, duplicate, corrupt, modality, \
-                        kernel, cross, host_noise, host, host_a, host_b, disk, disk_a, disk_b";
+                        kernel, cross, host_noise, host, host_a, host_b, disk, disk_a, disk_b, mount";
 
 impl LabPath {
     /// Makes a path without impairments: a drop-tail queue of one BDP, packets of 9000 bytes.
@@ -327,6 +332,7 @@ impl TryFrom<Keys> for LabPath {
             host_b: keys.host_b.or(keys.host).unwrap_or_default(),
             disk_a: keys.disk_a.or_else(|| keys.disk.clone()),
             disk_b: keys.disk_b.or(keys.disk),
+            mount: keys.mount,
         };
         path.checked()
     }
@@ -389,6 +395,7 @@ impl FromStr for LabPath {
                 "disk" => keys.disk = Some(value.parse()?),
                 "disk_a" => keys.disk_a = Some(value.parse()?),
                 "disk_b" => keys.disk_b = Some(value.parse()?),
+                "mount" => keys.mount = Some(value.parse()?),
                 _ => {
                     return Err(PathError::Key { key: key.to_owned(), known: KEYS });
                 }
@@ -442,6 +449,9 @@ impl fmt::Display for LabPath {
                 }
             }
         }
+        if let Some(mount) = &self.mount {
+            write!(f, ",mount={mount}")?;
+        }
         Ok(())
     }
 }
@@ -467,13 +477,13 @@ mod tests {
 
     #[test]
     fn text_table_and_json_agree() {
-        let text = "lab:rtt=183ms,rate=10gbit,queue=64MB,mtu=1500,loss=1e-5,jitter=1ms,cross=tcp:4x64KB,host_a=stock,host_b=tuned+user:user,disk_b=1GB/s+depth:1";
+        let text = "lab:rtt=183ms,rate=10gbit,queue=64MB,mtu=1500,loss=1e-5,jitter=1ms,cross=tcp:4x64KB,host_a=stock,host_b=tuned+user:user,disk_b=1GB/s+depth:1,mount=nfs+nconnect:4";
         let path = lab(text).unwrap();
         assert_eq!(lab(&path.to_string()).unwrap(), path);
         let json = serde_json::to_string(&path).unwrap();
         assert_eq!(serde_json::from_str::<LabPath>(&json).unwrap(), path);
         let table = "rtt='183ms'\nrate='10gbit'\nqueue='64MB'\nmtu=1500\nloss=1e-5\njitter='1ms'\ncross='tcp:4x64KB'\n\
-                     host_b={user='user'}\nhost='stock'\ndisk_b='1GB/s+depth:1'";
+                     host_b={user='user'}\nhost='stock'\ndisk_b='1GB/s+depth:1'\nmount='nfs+nconnect:4'";
         assert_eq!(LabPath::from_toml(table).unwrap(), path);
     }
 

@@ -45,11 +45,24 @@ pub struct StorageRun {
 impl StorageRun {
     /// Returns a readable name for the run's record. Different descriptions have different names.
     pub fn id(&self) -> String {
-        let json = serde_json::to_vec(self).unwrap_or_default();
-        let hash: String = Sha256::digest(&json).iter().take(5).map(|b| format!("{b:02x}")).collect();
-        let how = if self.direct { "direct" } else { "cached" };
-        format!("{}-t{}-b{}-{how}-{hash}", self.operation, self.threads, binary(self.block_bytes))
+        format!("{}-{}", self.name(), hash(self))
     }
+
+    /// Returns such a name for a run under further conditions, with a seed.
+    pub fn id_with(&self, conditions: &impl Serialize, seed: u64) -> String {
+        format!("{}-s{seed}-{}", self.name(), hash(&(self, conditions, seed)))
+    }
+
+    fn name(&self) -> String {
+        let how = if self.direct { "direct" } else { "cached" };
+        format!("{}-t{}-b{}-{how}", self.operation, self.threads, binary(self.block_bytes))
+    }
+}
+
+/// Ten digits that differ between different descriptions.
+fn hash(description: &impl Serialize) -> String {
+    let json = serde_json::to_vec(description).unwrap_or_default();
+    Sha256::digest(&json).iter().take(5).map(|b| format!("{b:02x}")).collect()
 }
 
 /// Writes a size in binary units: `8MiB`, `1.5GiB`, `1000B`.
@@ -80,6 +93,8 @@ mod tests {
         assert!(run.id().starts_with("read-t4-b8MiB-direct-"), "{}", run.id());
         let other = StorageRun { folder: "/other".into(), ..run.clone() };
         assert_ne!(run.id(), other.id());
+        assert!(run.id_with(&"near", 7).starts_with("read-t4-b8MiB-direct-s7-"));
+        assert_ne!(run.id_with(&"near", 1), run.id_with(&"far", 1));
     }
 
     #[test]

@@ -155,6 +155,8 @@ mod tests {
         StoragePoint {
             host: None,
             folder: "/data".into(),
+            mount: None,
+            path: None,
             operation: Operation::Read,
             direct: true,
             block_bytes: 8 << 20,

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use fullpipe_path::record::storage::{StorageBottleneck, StorageHeader, StorageOutcome};
+use fullpipe_path::LabPath;
+use fullpipe_path::record::storage::{MountInfo, StorageBottleneck, StorageHeader, StorageOutcome};
 use fullpipe_path::storage::Operation;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,12 @@ pub struct StoragePoint {
     pub host: Option<String>,
     /// The folder that was measured.
     pub folder: String,
+    /// How the folder was mounted, if it was measured as `mount:FOLDER`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount: Option<MountInfo>,
+    /// In the testbed, the emulated path that it was mounted over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<LabPath>,
     /// Whether the storage was read or written.
     pub operation: Operation,
     /// Whether the page cache was bypassed.
@@ -52,6 +59,8 @@ struct Entry {
 struct Conditions {
     host: Option<String>,
     folder: String,
+    mount: Option<MountInfo>,
+    path: Option<LabPath>,
     operation: Operation,
     direct: bool,
     block_bytes: u64,
@@ -85,10 +94,25 @@ pub fn parse_storage(text: &str, path: &Path, operation: Operation) -> Result<Ve
             other.place()
         )));
     }
+    if points.iter().any(|point| (&point.mount, &point.path) != (&first.mount, &first.path)) {
+        return Err(unfit(format!(
+            "it has {} as a disk and as a mount, or with several mounts, options or paths; keep the records of each in a folder of their own",
+            first.place()
+        )));
+    }
     Ok(points)
 }
 
 impl StoragePoint {
+    /// What `measure` was given: `disk:/data`, `mount:/mnt/far`, or an emulated path.
+    pub fn target(&self) -> String {
+        match (&self.path, &self.mount) {
+            (Some(path), _) => path.to_string(),
+            (None, Some(_)) => format!("mount:{}", self.folder),
+            (None, None) => format!("disk:{}", self.folder),
+        }
+    }
+
     /// The folder with its host: `dtn1:/data`.
     pub fn place(&self) -> String {
         self.host.iter().chain([&self.folder]).map(String::as_str).collect::<Vec<_>>().join(":")
@@ -101,10 +125,12 @@ fn profile(text: &str) -> Result<Vec<StoragePoint>, String> {
         return Err(format!("its kind is '{kind}', version {version}"));
     }
     let points = entries.into_iter().flat_map(|Entry { storage, points }| {
-        let Conditions { host, folder, operation, direct, block_bytes } = storage;
+        let Conditions { host, folder, mount, path, operation, direct, block_bytes } = storage;
         points.into_iter().map(move |Point { threads, n, mean_bps, bottleneck }| StoragePoint {
             host: host.clone(),
             folder: folder.clone(),
+            mount: mount.clone(),
+            path: path.clone(),
             operation,
             direct,
             block_bytes,
@@ -131,6 +157,8 @@ fn record(text: &str) -> Result<Vec<StoragePoint>, String> {
     Ok(vec![StoragePoint {
         host: header.real.get("host").and_then(|host| host.as_str()).map(str::to_owned),
         folder: header.storage.folder,
+        mount: header.mount,
+        path: header.path,
         operation: header.storage.operation,
         direct: header.storage.direct,
         block_bytes: header.storage.block_bytes,
@@ -183,6 +211,24 @@ mod tests {
         assert_eq!(rates, [(1, 1e9, Some(StorageBottleneck::Cpu)), (4, 3e9, None)]);
         let error = parse(&profile(), Operation::Write).unwrap_err();
         assert!(error.contains("several folders, such as dtn1:/a and dtn1:/b"), "{error}");
+    }
+
+    #[test]
+    fn a_mount_is_no_disk_and_has_options() {
+        let mount = |options: &str| {
+            format!(
+                r#""folder":"/a","mount":{{"folder":"/a","type":"nfs4","source":"far:/a","options":["{options}"],"read_ahead_bytes":null,"session_slots":64}}"#
+            )
+        };
+        let text = profile().replace("\"folder\":\"/a\"", &mount("rw"));
+        let points = parse(&text, Operation::Read).unwrap();
+        assert_eq!((points[0].target().as_str(), points[0].place().as_str()), ("mount:/a", "dtn1:/a"));
+        for other in ["\"folder\":\"/a\"", &mount("ro")] {
+            let error = parse(&text.replace("\"folder\":\"/b\"", other), Operation::Write).unwrap_err();
+            assert!(error.contains("dtn1:/a as a disk and as a mount"), "{error}");
+        }
+        let points = parse(&RECORD.replace("\"real\"", "\"mount\":{\"folder\":\"/\",\"type\":\"nfs\",\"source\":\"far:/\",\"options\":[],\"read_ahead_bytes\":131072,\"session_slots\":null},\"real\""), Operation::Read).unwrap();
+        assert_eq!(points[0].target(), "mount:/data");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod config;
 mod failure;
 mod format;
 mod interrupt;
+mod mount;
 mod output;
 mod ports;
 mod progress;

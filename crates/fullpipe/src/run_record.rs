@@ -68,11 +68,20 @@ pub fn file(to: &FilePath, id: &str) -> PathBuf {
 /// The file cannot be written, or the text is no record.
 pub fn keep(to: &FilePath, run: &Run, text: &str) -> Result<PathBuf> {
     if matches!(run.path, Path::Lab(_)) {
-        let file = file(to, &run.id());
-        record::write_atomically(&file, with_id(text, &file)?.as_bytes())?;
-        return Ok(file);
+        return keep_same(to, &run.id(), text);
     }
     keep_new(to, &run.id(), text)
+}
+
+/// Writes a record named `id` to `to`, a file or a folder, and returns its file. It takes the place of one of the same name,
+/// which in the testbed is of the same run.
+///
+/// # Errors
+/// As for [`keep`].
+pub fn keep_same(to: &FilePath, id: &str, text: &str) -> Result<PathBuf> {
+    let file = file(to, id);
+    record::write_atomically(&file, with_id(text, &file)?.as_bytes())?;
+    Ok(file)
 }
 
 /// Writes a record named `id` to `to`, a file or a folder, and returns its file. In a folder it never takes the place of

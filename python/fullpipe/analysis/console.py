@@ -187,8 +187,20 @@ def show_comparison(content: Mapping[str, Any], console: Console) -> None:
     console.print(words.verdict_counts(content["cells"], VERDICTS), highlight=False)
 
 
+def _mount(mount: Mapping[str, Any] | None) -> str:
+    """A mount as words that follow its type; none for a disk."""
+    if mount is None:
+        return ""
+    words = [f" mounted from {mount['source']}: {','.join(mount['options'])}"]
+    if mount["read_ahead_bytes"] is not None:
+        words.append(f"read-ahead {mount['read_ahead_bytes'] / 1024:g} KiB")
+    if mount["session_slots"] is not None:
+        words.append(f"{mount['session_slots']} session slots asked for")
+    return ", ".join(words)
+
+
 def show_storage(content: Mapping[str, Any], console: Console) -> None:
-    """Prints a profile of storage: for each folder a table by number of threads.
+    """Prints a profile of storage: for each folder and mount a table by number of threads.
 
     Args:
         content: The profile, from :func:`fullpipe.storage.storage_profile`.
@@ -198,7 +210,9 @@ def show_storage(content: Mapping[str, Any], console: Console) -> None:
     for entry in content["entries"]:
         storage = entry["storage"]
         device = f" on {storage['device']}" if storage["device"] else ""
-        name = f"{storage['folder']} ({storage['file_system']}{device})"
+        name = f"{storage['folder']} ({storage['file_system']}{device}{_mount(storage['mount'])})"
+        if storage["path"]:
+            name += " over " + ", ".join(f"{key}={value}" for key, value in storage["path"].items())
         by_folder.setdefault(f"{storage['host']}:{name}" if storage["host"] else name, []).append(entry)
     for name, entries in by_folder.items():
         threads = sorted({point["threads"] for entry in entries for point in entry["points"]})

@@ -1,10 +1,10 @@
 """`fullpipe.measure`: measures a transport over a path with `fullpipe measure`."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from fullpipe.calls.child import Ended, run
 from fullpipe.calls.options import (
@@ -165,6 +165,11 @@ class StorageMeasurement(_Measured):
         return bool(self.header["storage"]["direct"])
 
     @property
+    def mount(self) -> Mapping[str, Any] | None:
+        """How the folder is mounted, if it was measured as a mount: type, source, options and more."""
+        return self.header.get("mount")
+
+    @property
     def rate_bps(self) -> float:
         """The rate in bit/s."""
         return float(self.result["rate_bps"])
@@ -176,7 +181,7 @@ class StorageMeasurement(_Measured):
 
 
 class StorageOptions(TypedDict, total=False):
-    """The flags of `fullpipe measure disk:FOLDER` as keyword arguments."""
+    """The flags of `fullpipe measure disk:FOLDER` and `mount:FOLDER` as keyword arguments."""
 
     read: Switch
     write: Switch
@@ -225,8 +230,9 @@ def measure(target: str, *, flags: Sequence[str] = (), **options: Unpack[Measure
         FailedError: No data moved for `stall` (exit code 1).
         StoppedError: The program was interrupted by another process (exit code 130).
     """
-    if isinstance(target, str) and target.startswith("disk:"):
-        raise UsageError("measure: disk: is storage, not a path; use fullpipe.measure_storage(FOLDER)")
+    if isinstance(target, str) and target.startswith(("disk:", "mount:")):
+        kind = target.partition(":")[0]
+        raise UsageError(f"measure: {kind}: is storage, not a path; use fullpipe.measure_storage(FOLDER)")
     words = flags_of("measure", options, MeasureOptions, flags)
     records, ended = _records("measure", target, words, "run")
     if len(records) > 1:
@@ -238,14 +244,21 @@ def measure(target: str, *, flags: Sequence[str] = (), **options: Unpack[Measure
 
 
 def measure_storage(
-    folder: str | os.PathLike[str], *, flags: Sequence[str] = (), **options: Unpack[StorageOptions]
+    folder: str | os.PathLike[str],
+    *,
+    mount: bool = False,
+    flags: Sequence[str] = (),
+    **options: Unpack[StorageOptions],
 ) -> list[StorageMeasurement]:
     """Measures the storage of a folder, as `fullpipe measure disk:FOLDER` does, and waits for the end.
 
     Ctrl-C ends the program, too.
 
     Args:
-        folder: The folder. A file is written there, read, and removed.
+        folder: The folder. A file is written there, read, and removed. Or an emulated path with a mount, as
+            in `lab:rtt=91.6ms,rate=10gbit,mount=nfs`, which is measured in the testbed.
+        mount: Measure it as `mount:FOLDER`: it must be mounted over a network or by FUSE, and the records
+            have `mount`.
         flags: Further flags, one word an item.
         **options: The flags by name (:class:`StorageOptions`). `threads`, `block` and `direct` take one value
             or several, as in `threads=[1, 4], block="1MiB"`.
@@ -255,14 +268,17 @@ def measure_storage(
         page cache.
 
     Raises:
-        UsageError: There is no such folder, or a flag is wrong (exit code 2).
+        UsageError: There is no such folder, it is no mount although it must be, or a flag is wrong (exit
+            code 2).
         MissingError: The program is missing, or this user cannot write to the folder (exit code 3).
         RecordError: The file system would become too full, or a record cannot be written (exit code 5).
         FailedError: The storage failed (exit code 1).
         StoppedError: The program was interrupted by another process (exit code 130).
     """
     words = flags_of("measure_storage", options, StorageOptions, flags)
-    records, _ = _records("measure_storage", f"disk:{os.fspath(folder)}", words, "storage")
+    in_lab = isinstance(folder, str) and folder.startswith("lab:")
+    target = str(folder) if in_lab else f"{'mount' if mount else 'disk'}:{os.fspath(folder)}"
+    records, _ = _records("measure_storage", target, words, "storage")
     return [StorageMeasurement(record.header, record.body, record.result) for record in records]
 
 

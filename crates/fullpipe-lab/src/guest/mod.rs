@@ -5,6 +5,7 @@ mod disks;
 mod host_limits;
 mod host_noise;
 mod netlink;
+mod nfs;
 mod node;
 mod programs;
 mod queues;
@@ -67,5 +68,6 @@ fn work() -> Fallible<Report> {
     let children = programs::children()?;
     let net = topology::build(&job)?;
     disks::make(&job, &net)?;
+    nfs::mount_at_a(&job, &net)?;
     programs::run(&job, &net, &children)
 }

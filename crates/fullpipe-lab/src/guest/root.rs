@@ -8,12 +8,12 @@ use nix::mount::{MsFlags, mount};
 
 use super::step::{Doing, Fallible};
 use super::sysctl;
-use crate::job::{ADDRESS_A, ADDRESS_B, OUT_FOLDER, OWN_FOLDER, TOP};
+use crate::job::{ADDRESS_A, ADDRESS_B, EXPORT, OUT_FOLDER, OWN_FOLDER, TOP};
 
 /// Folder in which programs of the guest find this program as `fullpipe`, whatever the host calls it.
 pub(super) const BIN: &str = "/.fullpipe/bin";
 /// Top-level folders that are the guest's own.
-const FOLDERS: [&str; 9] = ["proc", "sys", "dev", "tmp", "run", "space", "disk", "host", ".fullpipe"];
+const FOLDERS: [&str; 10] = ["proc", "sys", "dev", "tmp", "run", "space", "disk", "mount", "host", ".fullpipe"];
 
 fn attach(kind: &str, at: &str, options: &str) -> Fallible<()> {
     fs::create_dir_all(at).doing(|| format!("making {at}"))?;
@@ -47,7 +47,7 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
             bind(&entry.path(), &target)?;
         }
     }
-    for name in FOLDERS.into_iter().chain([&OUT_FOLDER[1..], &BIN[1..], &TOP[1..]]) {
+    for name in FOLDERS.into_iter().chain([&OUT_FOLDER[1..], &BIN[1..], &TOP[1..], &EXPORT[1..]]) {
         let target = root.join(name);
         fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
     }

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use serde::{Deserialize, Serialize};
 
 use super::lines::write_line;
+use crate::path::LabPath;
 use crate::storage::StorageRun;
 
 /// First line of the record.
@@ -26,6 +27,15 @@ pub struct StorageHeader {
     pub kernel: String,
     /// The file system of the folder.
     pub file_system: FileSystemInfo,
+    /// The emulated path that a file system of the testbed was mounted over; absent on real hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<LabPath>,
+    /// Seed of all random numbers in the testbed; absent on real hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// How the file system is mounted over a network or by a program; absent for `disk:FOLDER`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<MountInfo>,
     /// Time of day, host, and other facts of this run only.
     pub real: BTreeMap<String, serde_json::Value>,
 }
@@ -42,6 +52,36 @@ pub struct FileSystemInfo {
     pub free_bytes: u64,
     /// Kernel's name of its block device, such as `nvme0n1p2`; `None` if it has none, or several.
     pub device: Option<String>,
+}
+
+/// The mount of a folder whose files are on another machine or come from a program (FUSE).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MountInfo {
+    /// Where it is mounted: the folder that was measured, or one above it.
+    pub folder: String,
+    /// Its type, as `/proc/self/mountinfo` has it: `nfs4`, `fuse.sshfs`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What is mounted, such as `server:/export`.
+    pub source: String,
+    /// Options of the mount and of the file system, as `/proc/self/mountinfo` has them, each once: `rsize=1048576`.
+    pub options: Vec<String>,
+    /// Most bytes that the kernel reads ahead of a program (`read_ahead_kb` in `/sys/class/bdi`); `None` if it does not tell.
+    pub read_ahead_bytes: Option<u64>,
+    /// For NFS, most requests under way that this host asks a server for (`max_session_slots` of the module nfs).
+    pub session_slots: Option<u64>,
+}
+
+impl MountInfo {
+    /// Whether this is a mount of NFS.
+    pub fn is_nfs(&self) -> bool {
+        is_nfs(&self.kind)
+    }
+}
+
+/// Whether a type of file system, as `/proc/self/mountinfo` has it, is NFS.
+pub fn is_nfs(kind: &str) -> bool {
+    ["nfs", "nfs4"].contains(&kind)
 }
 
 /// What the run had done at one time.
@@ -113,9 +153,10 @@ pub struct StorageOutcome {
     pub cpu_host: Option<f64>,
     /// Fraction of the time in which the device had at least one request of anybody, 0 to 1.
     pub device_busy: Option<f64>,
-    /// Bytes that came from storage, not from the page cache; for a read.
+    /// Bytes that came from storage, not from the page cache; for a read. `None` also where the kernel does not count them.
     pub storage_bytes: Option<u64>,
-    /// Bytes of the file that were in the page cache before a read, although they were to be dropped.
+    /// Bytes of the file that were in the page cache before a read, although they were to be dropped. `None` also where this
+    /// cannot be seen.
     pub cached_bytes: Option<u64>,
     /// What limited the rate; `None` if no measurement shows it.
     pub bottleneck: Option<StorageBottleneck>,

@@ -15,6 +15,19 @@ pub(super) struct Evidence {
     pub(super) device: Option<f64>,
 }
 
+/// Bytes of a read that came from storage, as the kernel counted them; `None` if it does not count those of this file system, as
+/// for FUSE. It then counts only what else the program needed meanwhile, so less than half of what was not in the page cache.
+pub(super) fn counted(bytes: u64, counted: u64, cached: Option<u64>) -> Option<u64> {
+    (counted >= bytes.saturating_sub(cached.unwrap_or(0)) / 2).then_some(counted)
+}
+
+/// Fraction of the bytes of a read that came from storage: those that the kernel counted, or those that were not in the page
+/// cache before, if it does not count. `None` if the page cache cannot be seen either.
+pub(super) fn from_storage(bytes: u64, counted: Option<u64>, cached: Option<u64>) -> Option<f64> {
+    let from = counted.or_else(|| Some(bytes.saturating_sub(cached?)))?;
+    Some(from as f64 / bytes as f64)
+}
+
 /// Names the bottleneck: the first of these that holds, or `None`.
 ///
 /// 1. Less than half of the bytes of a read came from storage: the page cache.
@@ -34,6 +47,22 @@ pub(super) fn name(e: &Evidence) -> Option<StorageBottleneck> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_count_was_not_cached() {
+        for (kernel, cached, is_counted, fraction) in [
+            (1000, Some(0), true, Some(1.0)),
+            (300, Some(700), true, Some(0.3)),
+            (0, Some(1000), true, Some(0.0)),
+            (4, Some(0), false, Some(1.0)),
+            (4, Some(750), false, Some(0.25)),
+            (4, None, false, None),
+            (1000, None, true, Some(1.0)),
+        ] {
+            let by_kernel = counted(1000, kernel, cached);
+            assert_eq!((by_kernel, from_storage(1000, by_kernel, cached)), (is_counted.then_some(kernel), fraction));
+        }
+    }
 
     #[test]
     fn each_has_its_sign() {

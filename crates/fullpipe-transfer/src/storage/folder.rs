@@ -155,12 +155,16 @@ impl StorageFolder {
         Ok(FileSystemInfo { kind: self.kind.clone(), total_bytes: bytes(stat.blocks()), free_bytes, device })
     }
 
-    /// Checks that a file of `size` bytes leaves enough room for others.
+    /// Checks that a file of `size` bytes leaves enough room for others. A file system that does not tell its size, as some of
+    /// FUSE, passes.
     ///
     /// # Errors
     /// It does not.
     pub fn check_room(&self, size: u64) -> Result<(), StorageError> {
         let FileSystemInfo { total_bytes, free_bytes: free, .. } = self.file_system()?;
+        if total_bytes == 0 && !self.in_memory {
+            return Ok(());
+        }
         let reserve = RESERVE_BYTES.min((total_bytes as f64 * RESERVE_FRACTION) as u64);
         if size.saturating_add(reserve) > free {
             return Err(StorageError::Full { folder: self.path.clone(), size, free, reserve });

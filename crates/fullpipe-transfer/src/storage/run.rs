@@ -97,7 +97,7 @@ fn write_file(
         return Err(folder.no_direct());
     }
     let sync = || file.sync_all();
-    let measured = measure(folder, run, &|| Writer::new(&target, run), Some(&sync), shown).map_err(failed)?;
+    let measured = measure(folder, run, &|| Writer::new(&target, run), Some(&sync), None, shown).map_err(failed)?;
     Ok((file, measured))
 }
 
@@ -117,20 +117,22 @@ pub fn read(
         return Err(folder.no_direct());
     }
     let cached = drop_cache(&file.0, run.size_bytes).map_err(|e| folder.error("drop a file from the page cache", e))?;
-    let mut measured = measure(folder, run, &|| Reader::new(&source, run), None, shown).map_err(failed)?;
-    measured.outcome.cached_bytes = Some(cached);
-    Ok(measured)
+    measure(folder, run, &|| Reader::new(&source, run), None, cached, shown).map_err(failed)
 }
 
 fn how(run: &StorageRun) -> DirectIo {
     if run.direct { DirectIo::On } else { DirectIo::Off }
 }
 
-/// Drops a file from the page cache (`posix_fadvise(2)`, POSIX_FADV_DONTNEED). Returns the bytes that are still there.
-fn drop_cache(file: &File, size: u64) -> io::Result<u64> {
+/// Drops a file from the page cache (`posix_fadvise(2)`, POSIX_FADV_DONTNEED). Returns the bytes that are still there; `None` if
+/// its file system maps no files, as FUSE without the page cache.
+fn drop_cache(file: &File, size: u64) -> io::Result<Option<u64>> {
     file.sync_data()?;
     nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-    cached_bytes(file, size)
+    match cached_bytes(file, size) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        bytes => bytes.map(Some),
+    }
 }
 
 /// Bytes of a file that are in the page cache (`mincore(2)`).
@@ -296,11 +298,13 @@ fn processor_time() -> (f64, f64) {
     getrusage(UsageWho::RUSAGE_THREAD).map_or((0.0, 0.0), |u| (seconds(u.user_time()), seconds(u.system_time())))
 }
 
+/// Measures. `sync` comes after the last call of a write; `cached_bytes` are those that were in the page cache before a read.
 fn measure<W: Work>(
     folder: &StorageFolder,
     run: &StorageRun,
     work: &(dyn Fn() -> W + Sync),
     sync: Option<&dyn Fn() -> io::Result<()>>,
+    cached_bytes: Option<u64>,
     shown: &dyn Fn(u64),
 ) -> io::Result<Measured> {
     let total = Mutex::new(Total { calls: histogram()?, user_s: 0.0, system_s: 0.0, busiest_s: 0.0, error: None });
@@ -375,9 +379,12 @@ fn measure<W: Work>(
     let bytes = shared.bytes.into_inner();
     // Over the whole run, fsync included, as all other evidence.
     let cpu_busiest = (busiest_s / seconds).min(1.0);
-    let storage_bytes = since.storage_bytes.filter(|_| run.operation == Operation::Read);
+    let is_read = run.operation == Operation::Read;
+    let of_read = since.storage_bytes.filter(|_| is_read);
+    let storage_bytes = of_read.and_then(|counted| bottleneck::counted(bytes, counted, cached_bytes));
+    let from_storage = || bottleneck::from_storage(bytes, storage_bytes, cached_bytes);
     let evidence = Evidence {
-        from_storage: storage_bytes.filter(|_| !folder.is_in_memory()).map(|from| from as f64 / bytes as f64),
+        from_storage: (is_read && !folder.is_in_memory()).then(from_storage).flatten(),
         busiest_thread: cpu_busiest,
         processors: since.processors,
         device: since.device,
@@ -397,7 +404,7 @@ fn measure<W: Work>(
         cpu_host: since.processors,
         device_busy: since.device,
         storage_bytes,
-        cached_bytes: None,
+        cached_bytes,
         bottleneck: bottleneck::name(&evidence),
     };
     Ok(Measured { outcome, samples })

@@ -3,7 +3,6 @@
 mod check;
 mod finding;
 mod host;
-mod mount;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path as FilePath;
@@ -16,8 +15,8 @@ use serde_json::json;
 
 use self::finding::{Finding, State, Yardstick};
 use self::host::{Host, Interface};
-use self::mount::Mount;
 use crate::failure::{Failure, Result};
+use crate::mount::Mount;
 use crate::output::outln;
 use crate::{format, shipped_profile};
 
@@ -104,7 +103,7 @@ pub fn run(args: Args) -> Result {
 /// Checks the mount of a folder.
 fn of_mount(folder: &str, args: &Args) -> Result {
     let mount = Mount::read(FilePath::new("/"), folder)?;
-    if mount.kind != "nfs" && mount.kind != "nfs4" {
+    if !mount.is_nfs() {
         let why = format!(
             "{folder} is on {}, which doctor does not know as a mount over a network; it knows NFS",
             mount.kind

@@ -42,14 +42,16 @@ Examples:
   fullpipe measure host --transport udp --pacing 100mbit      loss and jitter of datagrams at this rate
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
   fullpipe measure lab:rtt=91.6ms,rate=10gbit,disk=1GB/s --size 1GB --streams 4   from disk to disk
-  fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB";
+  fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB
+  fullpipe measure lab:rtt=91.6ms,rate=10gbit,mount=nfs+nconnect:4 --threads 1-16   NFS over an emulated path
+  fullpipe measure mount:/mnt/far --threads 1-16 --direct on,off   a file system mounted by NFS or FUSE";
 
 /// The arguments of `fullpipe measure`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, or
-    /// disk:FOLDER for storage
+    /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys,
+    /// disk:FOLDER for storage, or mount:FOLDER for storage that is mounted over a network or by FUSE
     path: String,
     /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate; udp sends datagrams at the rate
     /// of --pacing, and counts losses and jitter [default: tcp]
@@ -80,7 +82,7 @@ pub struct Args {
     /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
     #[arg(long, value_name = "ADDRESS%DEVICE")]
     bind: Option<LocalEnd>,
-    /// Send this much over all streams, such as 1GB; for disk:FOLDER [default: 1GB], and between disks, the size of the file
+    /// Send this much over all streams, such as 1GB; for storage [default: 1GB], and between disks, the size of the file
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
     /// Send for this long, or until Ctrl-C (unlimited) [default: 10s, unless --size is given]
@@ -147,8 +149,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// The first flag that was given and has no meaning for storage.
-    fn given_for_paths(&self) -> Option<&'static str> {
+    /// The first flag that was given and has no meaning for storage, or with `in_lab` for storage in the testbed.
+    fn given_for_paths(&self, in_lab: bool) -> Option<&'static str> {
         let flags = [
             (self.transport.is_some(), "--transport"),
             (self.cc.is_some(), "--cc"),
@@ -167,15 +169,25 @@ impl Args {
             (self.interval.is_some(), "--interval"),
             (self.repeat.is_some(), "--repeat"),
             (self.iperf3_json, "--iperf3-json"),
-            (self.seed.is_some(), "--seed"),
+            (self.seed.is_some() && !in_lab, "--seed"),
             (self.sample.is_some(), "--sample"),
             (self.stall.is_some(), "--stall"),
             (self.token_file.is_some(), "--token-file"),
-            (self.limit.is_some(), "--limit"),
-            (self.memory.is_some(), "--memory"),
+            (self.limit.is_some() && !in_lab, "--limit"),
+            (self.memory.is_some() && !in_lab, "--memory"),
             (self.guest.is_some(), "--guest"),
         ];
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
+    }
+
+    /// The flags that paths and storage share.
+    fn common(&self) -> storage::Common {
+        storage::Common { size: self.size, out: self.out.clone(), json: self.json, quiet: self.quiet }
+    }
+
+    /// Most real time that a guest may take.
+    fn limit(&self) -> Duration {
+        self.limit.unwrap_or(Time(3_600_000_000_000)).duration()
     }
 
     fn stall(&self) -> Time {
@@ -185,17 +197,30 @@ impl Args {
 
 /// Measures, writes the record, and prints the result.
 pub fn run(args: &Args) -> Result {
-    if let Some(folder) = args.path.strip_prefix("disk:") {
-        if let Some(flag) = args.given_for_paths() {
+    if let Some(target) = storage::Target::parse(&args.path) {
+        if let Some(flag) = args.given_for_paths(false) {
             let why = format!(
-                "{flag} is for a path between hosts; disk:FOLDER has --read, --write, --threads, --block, --direct and --size"
+                "{flag} is for a path between hosts; disk:FOLDER and mount:FOLDER have --read, --write, --threads, --block, \
+                 --direct and --size"
             );
             return Err(Failure::usage(why));
         }
-        let common = storage::Common { size: args.size, out: args.out.clone(), json: args.json, quiet: args.quiet };
-        return storage::run(folder, &args.storage, &common);
+        return storage::run(&target, &args.storage, &args.common());
     }
     let path = read_path(&args.path)?;
+    if let Path::Lab(lab) = &path
+        && lab.mount.is_some()
+    {
+        if let Some(flag) = args.given_for_paths(true) {
+            let why = format!(
+                "{flag} is for a path that carries streams; one with mount=... has --read, --write, --threads, --block, \
+                 --direct and --size"
+            );
+            return Err(Failure::usage(why));
+        }
+        let flags = storage::LabFlags { seed: args.seed.unwrap_or(1), limit: args.limit(), memory: args.memory };
+        return storage::run_in_lab(lab, &args.storage, &args.common(), &flags);
+    }
     let described: Option<Path> = args.guest.as_deref().map(str::parse).transpose()?;
     let disks = match described.as_ref().unwrap_or(&path) {
         Path::Lab(lab) if lab.has_disk() => Some(args.storage.disk_access()?),
@@ -563,16 +588,10 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Ou
         Some(access) => disks::commands(run, path, access, args.stall()),
         None => guest_commands::guest_commands(run, path, args.stall(), args.omit, args.probe),
     };
-    let measured = lab.measure(
-        run,
-        path,
-        &commands,
-        args.limit.unwrap_or(Time(3_600_000_000_000)).duration(),
-        &|fraction, words| {
-            bar.set_position((fraction * 1_000.0) as u64);
-            bar.set_message(words.to_owned());
-        },
-    )?;
+    let measured = lab.measure(run, path, &commands, args.limit(), &|fraction, words| {
+        bar.set_position((fraction * 1_000.0) as u64);
+        bar.set_message(words.to_owned());
+    })?;
     bar.finish_and_clear();
     let directions: &[Direction] =
         if run.bidir { &[Direction::Send, Direction::Receive] } else { std::slice::from_ref(&run.direction) };

@@ -26,6 +26,11 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
                    copy between programs of a scenario ('fullpipe lab run')";
         return Err(Failure::usage(why));
     }
+    if path.mount.is_some() {
+        let why = "a copy brings files over the path by itself, not through a mount; leave mount out, or copy to /mount in a \
+                   program of a scenario ('fullpipe lab run')";
+        return Err(Failure::usage(why));
+    }
     if args.remove_source_files {
         let why = "--remove-source-files is not possible into the testbed (lab:), which may not write to the sources' folders";
         return Err(Failure::usage(why));

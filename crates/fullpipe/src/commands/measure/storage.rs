@@ -1,171 +1,81 @@
-//! `fullpipe measure disk:FOLDER`: measures how fast a copy can read and write in a folder.
+//! `fullpipe measure disk:FOLDER` and `mount:FOLDER`: measures how fast a copy can read and write in a folder.
+
+mod args;
+mod in_lab;
+mod print;
+mod result;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fullpipe_path::record::storage::{FileSystemInfo, StorageBottleneck, StorageHeader, StorageOutcome};
+use fullpipe_path::record::storage::StorageHeader;
 use fullpipe_path::record::{self, storage as lines};
 use fullpipe_path::storage::{Operation, StorageRun, binary};
-use fullpipe_path::{DirectIo, DiskAccess, ExitClass, Size};
+use fullpipe_path::{ExitClass, Size};
+use fullpipe_transfer::protocol::name::one_line;
 use fullpipe_transfer::storage::{Measured, ScratchFile, StorageFolder, read, write};
 use serde_json::{Value, json};
 
+pub use self::args::{Common, StorageArgs};
+use self::args::{DEFAULT_BLOCK, DEFAULT_SIZE, List};
+pub use self::in_lab::{LabFlags, run_in_lab};
+use self::result::{Done, Place};
 use crate::failure::{Failure, Result};
-use crate::output::{self, errln, outln};
+use crate::mount::Mount;
+use crate::output;
 use crate::{format, progress, run_record};
 
-/// Most threads.
-const MAX_THREADS: u64 = 64;
-/// Blocks may have these sizes, and must be multiples of the smaller: direct I/O needs whole sectors.
-const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
-/// Size of the file without `--size`.
-const DEFAULT_SIZE: Size = Size(1_000_000_000);
-/// Size of a block without `--block`.
-const DEFAULT_BLOCK: Size = Size(8 << 20);
 /// How a file is written that is only read: by this many threads, in blocks of this many bytes.
 const UNMEASURED_WRITE: (u16, u64) = (4, 8 << 20);
 
-/// The flags that only storage has.
-#[derive(clap::Args)]
-pub struct StorageArgs {
-    /// Only read; the file is written first and dropped from the page cache [default: write, then read]
-    #[arg(long, conflicts_with = "write", help_heading = HEADING)]
-    read: bool,
-    /// Only write
-    #[arg(long, help_heading = HEADING)]
-    write: bool,
-    /// Read or write with this many threads, 1 to 64: a number, a list (1,4,16), or a range of doubles (1-16) [default: 1]
-    #[arg(long, value_name = "LIST", value_parser = threads, help_heading = HEADING)]
-    threads: Option<List>,
-    /// Give each thread blocks of this size in turn, 4KiB to 1GiB: a size, a list, or a range (1MiB-128MiB); between the disks of a
-    /// path, give each stream such blocks, one size from 64KiB to 64MiB [default: 8MiB]
-    #[arg(long, value_name = "LIST", value_parser = blocks, help_heading = HEADING)]
-    block: Option<List>,
-    /// Bypass the page cache (on), use it (off), measure both (on,off), or do as cp does (auto) [default: auto]
-    #[arg(long, value_name = "on|off|auto", value_parser = direct, help_heading = HEADING)]
-    direct: Option<DirectList>,
+/// What storage is measured.
+pub enum Target<'a> {
+    /// That of a folder, whatever its file system is: `disk:FOLDER`.
+    Disk(&'a str),
+    /// That of a folder on a file system that is mounted over a network or by a program: `mount:FOLDER`.
+    Mount(&'a str),
 }
 
-/// The flags that have a meaning for storage, too.
-pub struct Common {
-    /// Size of the file.
-    pub size: Option<Size>,
-    /// Where the records go.
-    pub out: Option<PathBuf>,
-    /// Whether the records are printed.
-    pub json: bool,
-    /// Whether only errors are printed.
-    pub quiet: bool,
-}
-
-/// Heading of these flags in the help text.
-const HEADING: &str = "Storage (disk:FOLDER, or a path with disk_a and disk_b)";
-
-/// Values of which each is measured.
-#[derive(Clone)]
-struct List(Vec<u64>);
-
-/// Whether the page cache is bypassed: each of these is measured. `None` stands for what `cp` does.
-#[derive(Clone)]
-struct DirectList(Vec<Option<bool>>);
-
-impl StorageArgs {
-    /// The first of these flags that was given.
-    pub fn given(&self) -> Option<&'static str> {
-        let flags = [
-            (self.read, "--read"),
-            (self.write, "--write"),
-            (self.threads.is_some(), "--threads"),
-            (self.block.is_some(), "--block"),
-            (self.direct.is_some(), "--direct"),
-        ];
-        flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
+impl Target<'_> {
+    /// Reads `disk:FOLDER` and `mount:FOLDER`; `None` for everything else.
+    pub fn parse(path: &str) -> Option<Target<'_>> {
+        let disk = path.strip_prefix("disk:").map(Target::Disk);
+        disk.or_else(|| path.strip_prefix("mount:").map(Target::Mount))
     }
-}
 
-impl StorageArgs {
-    /// How these flags want files on emulated disks to be read and written.
+    /// Opens the folder, and reads its mount if it must be one.
     ///
     /// # Errors
-    /// A flag has several values, or none for such a run.
-    pub fn disk_access(&self) -> Result<DiskAccess> {
-        let given = [(self.read, "--read"), (self.write, "--write"), (self.threads.is_some(), "--threads")];
-        if let Some((_, flag)) = given.iter().find(|(given, _)| *given) {
-            let why = format!(
-                "{flag} is for disk:FOLDER; between the disks of a path, each of --streams has a thread at both ends"
-            );
-            return Err(Failure::usage(why));
+    /// There is no such folder, it is on no such mount, or this user cannot write to it.
+    fn open(&self) -> Result<(StorageFolder, Option<Mount>)> {
+        match *self {
+            Target::Disk("") => Err(Failure::usage("disk: names no folder; give one, as in disk:/scratch")),
+            Target::Mount("") => Err(Failure::usage("mount: names no folder; give one, as in mount:/mnt/far")),
+            Target::Disk(folder) => Ok((StorageFolder::open(Path::new(folder))?, None)),
+            Target::Mount(folder) => {
+                let mount = Mount::read(Path::new("/"), folder)?;
+                if !mount.is_remote() {
+                    let why = format!(
+                        "mount:{folder}: {} ({}) is not mounted over a network or by FUSE; measure it as a disk: disk:{folder}",
+                        one_line(mount.folder.as_os_str().as_encoded_bytes()),
+                        mount.kind
+                    );
+                    return Err(Failure::usage(why));
+                }
+                if !Path::new(folder).is_dir() {
+                    return Err(Failure::usage(format!("mount:{folder}: is no folder; give one of the mount")));
+                }
+                Ok((StorageFolder::open(Path::new(folder))?, Some(mount)))
+            }
         }
-        let one = |flag: &str| Failure::usage(format!("{flag}: give one value for a run between the disks of a path"));
-        let block = match self.block.as_ref().map(|list| &list.0[..]) {
-            None => DEFAULT_BLOCK,
-            Some([bytes]) => Size(*bytes),
-            Some(_) => return Err(one("--block")),
-        };
-        let direct = match self.direct.as_ref().map(|list| &list.0[..]) {
-            None | Some([None]) => DirectIo::Auto,
-            Some([Some(true)]) => DirectIo::On,
-            Some([Some(false)]) => DirectIo::Off,
-            Some(_) => return Err(one("--direct")),
-        };
-        Ok(DiskAccess { block, direct })
     }
-}
-
-fn threads(text: &str) -> Result<List, String> {
-    let parse = |one: &str| match one.parse() {
-        Ok(n) if (1..=MAX_THREADS).contains(&n) => Ok(n),
-        _ => Err(format!("'{one}' is no number of threads from 1 to {MAX_THREADS}")),
-    };
-    list(text, parse)
-}
-
-fn blocks(text: &str) -> Result<List, String> {
-    let parse = |one: &str| {
-        let size: Size = one.parse().map_err(|e| format!("{e}"))?;
-        if !BLOCK_BYTES.contains(&size.0) || !size.0.is_multiple_of(*BLOCK_BYTES.start()) {
-            return Err(format!("'{one}' is not a multiple of 4KiB from 4KiB to 1GiB, such as 8MiB"));
-        }
-        Ok(size.0)
-    };
-    list(text, parse)
-}
-
-/// Reads numbers with commas between them, and ranges: `2-16` is 2, 4, 8, 16, and `2-12` is 2, 4, 8, 12.
-fn list(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<List, String> {
-    let mut all = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (parse(first)?, parse(last)?);
-        if first > last {
-            return Err(format!("'{part}' ends before it begins; write the smaller first"));
-        }
-        let doubles = std::iter::successors(Some(first), |n| n.checked_mul(2)).take_while(|n| *n < last);
-        all.extend(doubles.chain([last]));
-    }
-    let mut seen = std::collections::HashSet::new();
-    all.retain(|n| seen.insert(*n));
-    Ok(List(all))
-}
-
-fn direct(text: &str) -> Result<DirectList, String> {
-    let one = |word: &str| match word {
-        "on" => Ok(Some(true)),
-        "off" => Ok(Some(false)),
-        "auto" => Ok(None),
-        _ => Err("give on, off, auto, or on,off".to_owned()),
-    };
-    text.split(',').map(one).collect::<Result<_, _>>().map(DirectList)
 }
 
 /// Measures each combination of the flags, writes the records, and prints the results.
-pub fn run(folder: &str, args: &StorageArgs, common: &Common) -> Result {
-    if folder.is_empty() {
-        return Err(Failure::usage("disk: names no folder; give one, as in disk:/scratch"));
-    }
+pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
     let size = common.size.unwrap_or(DEFAULT_SIZE);
-    let folder = StorageFolder::open(Path::new(folder))?;
+    let (folder, mount) = target.open()?;
     let grid = grid(&folder, args, size)?;
     if let Some(out) = &common.out {
         if run_record::is_file(out) && grid.len() > 1 {
@@ -175,38 +85,37 @@ pub fn run(folder: &str, args: &StorageArgs, common: &Common) -> Result {
         run_record::check_target(out)?;
     }
     folder.check_room(size.0)?;
-    let file_system = folder.file_system()?;
+    let place = Place {
+        folder: folder.path().to_string_lossy().into_owned(),
+        file_system: folder.file_system()?,
+        in_memory: folder.is_in_memory(),
+        mount: mount.as_ref().map(Mount::info),
+        path: None,
+    };
     if !common.quiet {
-        announce(&folder, &file_system, &grid, size);
+        print::announce(&place, &grid, size);
     }
     let mut done = Vec::new();
     let mut file = None;
     for run in grid {
         let measured = one(&folder, &run, &mut file, common.quiet || common.json)?;
-        let text = render(&run, &file_system, &measured)?;
+        let text = render(&run, &place, &measured)?;
         let record = match &common.out {
-            Some(out) => Some(run_record::keep_new(out, &run.id(), &text)?),
+            Some(out) => Some(run_record::keep_new(out, &place.id(&run), &text)?),
             None => None,
         };
         if common.json {
             output::out(format_args!("{text}"));
         }
         if !common.quiet {
-            warn_of_cache(&folder, &run, &measured.outcome);
+            print::warn_of_cache(&place, &run, &measured.outcome);
         }
         done.push(Done { run, outcome: measured.outcome, record });
     }
     if !common.json && !common.quiet {
-        print(&folder, &file_system, &done);
+        print::print(&place, &done);
     }
     Ok(())
-}
-
-/// A run and its result.
-struct Done {
-    run: StorageRun,
-    outcome: StorageOutcome,
-    record: Option<PathBuf>,
 }
 
 /// All runs, in their order: the file that a run writes is read by the next.
@@ -247,25 +156,9 @@ fn grid(folder: &StorageFolder, args: &StorageArgs, size: Size) -> Result<Vec<St
     Ok(runs)
 }
 
-/// Says how much will be written, before anything is.
-fn announce(folder: &StorageFolder, file_system: &FileSystemInfo, grid: &[StorageRun], size: Size) {
-    let writes = grid.iter().filter(|run| run.operation == Operation::Write).count().max(1) as u64;
-    let times = match writes {
-        1 => String::new(),
-        n => format!(" {n} times, one after the other, {} in all,", format::bytes((n * size.0) as f64)),
-    };
-    errln!(
-        "writes a file of {}{times} to {} ({}, {} free); it has no name there, and its room is free again at the end",
-        format::bytes(size.0 as f64),
-        folder.path().display(),
-        file_system.kind,
-        format::bytes(file_system.free_bytes as f64)
-    );
-}
-
 /// Measures one run. `file` is the file that the last one wrote.
 fn one(folder: &StorageFolder, run: &StorageRun, file: &mut Option<ScratchFile>, quiet: bool) -> Result<Measured> {
-    let bar = |run: &StorageRun| progress::bar(run.size_bytes, &name(run), quiet);
+    let bar = |run: &StorageRun| progress::bar(run.size_bytes, &print::name(run), quiet);
     if run.operation == Operation::Write {
         // Its room is free before the next is written.
         *file = None;
@@ -294,21 +187,8 @@ fn one(folder: &StorageFolder, run: &StorageRun, file: &mut Option<ScratchFile>,
     Ok(measured)
 }
 
-/// Warns if a read through the page cache found part of the file there, although it was to be dropped.
-fn warn_of_cache(folder: &StorageFolder, run: &StorageRun, outcome: &StorageOutcome) {
-    if folder.is_in_memory() && run.operation == Operation::Read {
-        return;
-    }
-    if let (false, Some(bytes)) = (run.direct, outcome.cached_bytes.filter(|bytes| *bytes > 0)) {
-        errln!(
-            "warning: {} of the file stayed in the page cache, and were read from there",
-            format::bytes(bytes as f64)
-        );
-    }
-}
-
 /// The record of a run, as NDJSON.
-fn render(run: &StorageRun, file_system: &FileSystemInfo, measured: &Measured) -> Result<String> {
+fn render(run: &StorageRun, place: &Place, measured: &Measured) -> Result<String> {
     let mut real: BTreeMap<String, Value> = BTreeMap::new();
     let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(ended.as_secs()));
@@ -318,197 +198,18 @@ fn render(run: &StorageRun, file_system: &FileSystemInfo, measured: &Measured) -
     let header = StorageHeader {
         kind: "storage".into(),
         version: record::VERSION,
-        id: run.id(),
+        id: place.id(run),
         program: env!("CARGO_PKG_VERSION").into(),
         storage: run.clone(),
         kernel,
-        file_system: file_system.clone(),
+        file_system: place.file_system.clone(),
+        path: None,
+        seed: None,
+        mount: place.mount.clone(),
         real,
     };
     let failed = |e: &dyn std::fmt::Display| Failure::new(ExitClass::Record, format!("cannot write the record: {e}"));
     let mut text = Vec::new();
     lines::write(&mut text, &header, &measured.samples, &measured.outcome).map_err(|e| failed(&e))?;
     String::from_utf8(text).map_err(|e| failed(&e))
-}
-
-/// A run in words: `write, 4 threads, blocks of 8MiB, direct I/O`.
-fn name(run: &StorageRun) -> String {
-    let threads = format::count(run.threads.into(), "thread", "threads");
-    let how = if run.direct { "direct I/O" } else { "through the page cache" };
-    format!("{}, {threads}, blocks of {}, {how}", run.operation, binary(run.block_bytes))
-}
-
-fn print(folder: &StorageFolder, file_system: &FileSystemInfo, done: &[Done]) {
-    let device = match (&file_system.device, folder.is_in_memory()) {
-        (_, true) => ", in memory".to_owned(),
-        (Some(device), _) => format!(" on {device}"),
-        (None, _) => String::new(),
-    };
-    outln!("folder      {} ({}{device})", folder.path().display(), file_system.kind);
-    match done {
-        [one] => print_one(one, file_system),
-        all => print_table(all),
-    }
-    let records: Vec<_> = done.iter().filter_map(|done| done.record.as_deref()).collect();
-    match records[..] {
-        [] => {}
-        [one] => outln!("record      {}", one.display()),
-        [one, ..] => outln!(
-            "records     {} in {}",
-            format::thousands(records.len() as u64),
-            one.parent().unwrap_or(one).display()
-        ),
-    }
-}
-
-fn print_one(done: &Done, file_system: &FileSystemInfo) {
-    let outcome = &done.outcome;
-    outln!("storage     {}", name(&done.run));
-    let fsync = match done.run.operation {
-        Operation::Write => format!(
-            ", of which fsync took {}; {} without it",
-            format::seconds(outcome.fsync_s),
-            format::rate(before_fsync(outcome))
-        ),
-        Operation::Read => String::new(),
-    };
-    outln!(
-        "rate        {} ({} bytes in {}{fsync})",
-        format::rate(outcome.rate_bps),
-        format::thousands(outcome.bytes),
-        format::seconds(outcome.seconds)
-    );
-    let latency = outcome.latency;
-    outln!(
-        "latency     p50 {}, p90 {}, p99 {}, longest {} of {} of at most {}",
-        format::seconds(latency.p50_s),
-        format::seconds(latency.p90_s),
-        format::seconds(latency.p99_s),
-        format::seconds(latency.max_s),
-        format::count(outcome.calls, "call", "calls"),
-        binary(outcome.call_bytes)
-    );
-    outln!(
-        "processor   {} in the program, {} in the kernel for it; the busiest thread used {:.0}% of a processor",
-        format::seconds(outcome.cpu_user_s),
-        format::seconds(outcome.cpu_system_s),
-        outcome.cpu_busiest * 100.0
-    );
-    outln!("bottleneck  {}", bottleneck(outcome, file_system));
-}
-
-/// Rate of a write without its `fsync(2)`, bit/s.
-fn before_fsync(outcome: &StorageOutcome) -> f64 {
-    outcome.bytes as f64 * 8.0 / (outcome.seconds - outcome.fsync_s)
-}
-
-/// What limited a run, and what to try.
-fn bottleneck(outcome: &StorageOutcome, file_system: &FileSystemInfo) -> String {
-    let device = file_system.device.as_deref().unwrap_or("the device");
-    let busy = format!("{:.0}%", outcome.device_busy.unwrap_or_default() * 100.0);
-    match outcome.bottleneck {
-        Some(StorageBottleneck::PageCache) => {
-            "page_cache: it had most of the data; the storage was not measured".into()
-        }
-        Some(StorageBottleneck::Cpu) if outcome.cpu_busiest > 0.9 => {
-            "cpu: a thread used a whole processor; try more --threads".into()
-        }
-        Some(StorageBottleneck::Cpu) => {
-            let own = (outcome.cpu_user_s + outcome.cpu_system_s) / outcome.seconds;
-            format!("cpu: all processors of the host were busy; this program used {own:.2} of them")
-        }
-        Some(StorageBottleneck::Device) => {
-            format!(
-                "device: {device} had requests {busy} of the time; one that serves several at once may gain from more --threads"
-            )
-        }
-        Some(StorageBottleneck::Requests) => {
-            format!(
-                "requests: {device} had requests only {busy} of the time, and no processor was busy; try more --threads"
-            )
-        }
-        None => "not known: no processor was busy, and the kernel counts no device's load for this file system".into(),
-    }
-}
-
-fn print_table(all: &[Done]) {
-    let headings = [
-        "",
-        "threads",
-        "block",
-        "direct",
-        "Gb/s",
-        "without fsync",
-        "p50 ms",
-        "p99 ms",
-        "longest",
-        "cpu s",
-        "bottleneck",
-    ];
-    let row = |done: &Done| {
-        let (run, outcome) = (&done.run, &done.outcome);
-        let fsync = match run.operation {
-            Operation::Write => format!("{:.3}", before_fsync(outcome) / 1e9),
-            Operation::Read => "-".into(),
-        };
-        let ms = |s: f64| format!("{:.3}", s * 1e3);
-        let bottleneck = outcome.bottleneck.and_then(|what| serde_json::to_value(what).ok());
-        [
-            run.operation.to_string(),
-            run.threads.to_string(),
-            binary(run.block_bytes),
-            if run.direct { "on" } else { "off" }.into(),
-            format!("{:.3}", outcome.rate_bps / 1e9),
-            fsync,
-            ms(outcome.latency.p50_s),
-            ms(outcome.latency.p99_s),
-            ms(outcome.latency.max_s),
-            format!("{:.3}", outcome.cpu_user_s + outcome.cpu_system_s),
-            bottleneck.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_else(|| "not known".into()),
-        ]
-    };
-    let rows: Vec<_> = std::iter::once(headings.map(str::to_owned)).chain(all.iter().map(row)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
-    let last = headings.len() - 1;
-    for row in &rows {
-        let cells = row.iter().enumerate().map(|(i, cell)| match i {
-            0 => format!("{cell:<width$}", width = width(i)),
-            i if i == last => cell.clone(),
-            i => format!("{cell:>width$}", width = width(i)),
-        });
-        outln!("{}", cells.collect::<Vec<_>>().join("  "));
-    }
-    for operation in [Operation::Write, Operation::Read] {
-        let of_it = all.iter().filter(|done| done.run.operation == operation);
-        let Some(best) = of_it.max_by(|a, b| a.outcome.rate_bps.total_cmp(&b.outcome.rate_bps)) else { continue };
-        let run = &best.run;
-        outln!(
-            "fastest     {operation} at {}: --threads {} --block {} --direct {}",
-            format::rate(best.outcome.rate_bps),
-            run.threads,
-            binary(run.block_bytes),
-            if run.direct { "on" } else { "off" }
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_and_ranges() {
-        let ok = |text| threads(text).ok().map(|list| list.0);
-        assert_eq!(ok("4"), Some(vec![4]));
-        assert_eq!(ok("1,4,16"), Some(vec![1, 4, 16]));
-        assert_eq!(ok("1-16"), Some(vec![1, 2, 4, 8, 16]));
-        assert_eq!(ok("3-20,1,6"), Some(vec![3, 6, 12, 20, 1]));
-        for bad in ["", "0", "65", "1-", "-1", "16-1", "x", "1,,2"] {
-            assert_eq!(ok(bad), None, "{bad}");
-        }
-        assert_eq!(blocks("1MiB-4MiB").ok().map(|list| list.0), Some(vec![1 << 20, 2 << 20, 4 << 20]));
-        for bad in ["1000", "1MB", "2GiB", "1KiB"] {
-            assert!(blocks(bad).is_err(), "{bad}");
-        }
-    }
 }

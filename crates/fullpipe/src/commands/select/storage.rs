@@ -109,12 +109,12 @@ fn help(joint: &Joint) -> String {
         Stage::Destination => &joint.destination,
     };
     let threads = choice.as_ref().map_or(1, |choice| choice.point.threads);
-    let folder = choice.as_ref().map_or("FOLDER", |choice| &choice.point.folder);
-    let folder = format::quoted(&one_line(folder.as_bytes()));
+    let target = choice.as_ref().map_or_else(|| "disk:FOLDER".to_owned(), |choice| choice.point.target());
+    let target = format::quoted(&one_line(target.as_bytes()));
     let operation = if joint.limit == Stage::Source { "--read" } else { "--write" };
     match joint.remedy {
         Remedy::MoreThreads => format!(
-            "perhaps more threads, as no more were measured: fullpipe measure disk:{folder} {operation} --threads {threads}-{}",
+            "perhaps more threads, as no more were measured: fullpipe measure {target} {operation} --threads {threads}-{}",
             threads.saturating_mul(4).min(MAX_STREAMS)
         ),
         Remedy::FasterStorage if threads >= MAX_STREAMS => {

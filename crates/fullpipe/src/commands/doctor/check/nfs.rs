@@ -2,8 +2,8 @@
 
 use crate::commands::doctor::finding::{Finding, State, Yardstick};
 use crate::commands::doctor::host::Host;
-use crate::commands::doctor::mount::Mount;
 use crate::format;
+use crate::mount::Mount;
 
 /// Size of a request that servers take by default, bytes.
 const REQUEST_BYTES: u64 = 1 << 20;

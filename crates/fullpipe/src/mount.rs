@@ -1,16 +1,24 @@
 //! Reads what the mount of a folder is like, from /proc and /sys.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fullpipe_path::record::storage::{self, MountInfo};
 use fullpipe_path::{ExitClass, Time};
 
 use crate::failure::{Failure, Result};
 
 /// Port of an NFS server (RFC 7530, section 3.1).
 const NFS_PORT: u16 = 2049;
+/// Types of the file systems that the kernel itself mounts from another machine. Those with a program of their own (FUSE) have
+/// types of their own, `fuse.sshfs`.
+const NETWORK_TYPES: [&str; 17] = [
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs", "panfs",
+    "pvfs2", "smb3", "virtiofs", "wekafs",
+];
 
 /// A mounted file system.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,7 +29,7 @@ pub struct Mount {
     pub kind: String,
     /// What is mounted, such as `server:/export`.
     pub source: String,
-    /// Its options, of the mount and of the file system.
+    /// Its options, of the mount and of the file system, each once.
     pub options: Vec<String>,
     /// Read-ahead, bytes; `None` if it could not be read.
     pub read_ahead: Option<u64>,
@@ -35,12 +43,23 @@ impl Mount {
     /// Reads the mount that a folder lies on. `root` is `/` for this host, another folder in tests.
     ///
     /// # Errors
-    /// The folder is not there, or the list of mounts cannot be read.
+    /// The folder is not there, or not for this user, or the list of mounts cannot be read.
     pub fn read(root: &Path, folder: &str) -> Result<Mount> {
-        let missing = |e| Failure::usage(format!("mount:{folder}: {e}; give a folder of the mounted file system"));
-        let folder = fs::canonicalize(folder).map_err(missing)?;
+        let failed = |e: std::io::Error| match e.kind() {
+            ErrorKind::PermissionDenied => {
+                let why = format!(
+                    "mount:{folder}: {e}; a mount of FUSE is only for the user who made it, if it was not made with allow_other"
+                );
+                Failure::new(ExitClass::Missing, why)
+            }
+            _ => Failure::usage(format!("mount:{folder}: {e}; give a folder of the mounted file system")),
+        };
+        let folder = fs::canonicalize(folder).map_err(failed)?;
+        // What is mounted only when it is used (`autofs(5)`) is mounted now. If it cannot be, the file system below is found.
+        drop(fs::read_dir(&folder));
+        fs::metadata(&folder).map_err(failed)?;
         let list = fs::read_to_string(root.join("proc/self/mountinfo")).map_err(|e| {
-            Failure::new(ExitClass::Missing, format!("cannot read /proc/self/mountinfo: {e}; doctor needs /proc"))
+            Failure::new(ExitClass::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount:FOLDER needs /proc"))
         })?;
         let mut mount = find(&list, &folder).ok_or_else(|| {
             Failure::new(ExitClass::Missing, format!("no mount in /proc/self/mountinfo has {}", folder.display()))
@@ -49,6 +68,29 @@ impl Mount {
         mount.read_ahead = number(mount.read_ahead_file.trim_start_matches('/')).map(|kib: u64| kib << 10);
         mount.session_slots = number("sys/module/nfs/parameters/max_session_slots");
         Ok(mount)
+    }
+
+    /// Whether this is a mount of NFS.
+    pub fn is_nfs(&self) -> bool {
+        storage::is_nfs(&self.kind)
+    }
+
+    /// Whether the files are on another machine, or come from a program (FUSE), as far as the type tells.
+    pub fn is_remote(&self) -> bool {
+        let is_fuse = ["fuse", "fuseblk"].contains(&&*self.kind) || self.kind.starts_with("fuse.");
+        is_fuse || NETWORK_TYPES.contains(&&*self.kind)
+    }
+
+    /// What a record says of the mount.
+    pub fn info(&self) -> MountInfo {
+        MountInfo {
+            folder: self.folder.to_string_lossy().into_owned(),
+            kind: self.kind.clone(),
+            source: self.source.clone(),
+            options: self.options.clone(),
+            read_ahead_bytes: self.read_ahead,
+            session_slots: self.session_slots.filter(|_| self.is_nfs()),
+        }
     }
 
     /// The value of an option `NAME=VALUE`.
@@ -101,11 +143,17 @@ fn find(list: &str, folder: &Path) -> Option<Mount> {
         let at = PathBuf::from(unescaped(at));
         let depth = |path: &Path| path.components().count();
         if folder.starts_with(&at) && best.as_ref().is_none_or(|best| depth(&best.folder) <= depth(&at)) {
+            let mut options: Vec<String> = Vec::new();
+            for option in of_mount.split(',').chain(of_system.split(',')).filter(|option| !option.is_empty()) {
+                if !options.iter().any(|there| there == option) {
+                    options.push(option.to_owned());
+                }
+            }
             best = Some(Mount {
                 folder: at,
                 kind: (*kind).to_owned(),
                 source: unescaped(source),
-                options: of_mount.split(',').chain(of_system.split(',')).map(str::to_owned).collect(),
+                options,
                 read_ahead_file: format!("/sys/class/bdi/{device}/read_ahead_kb"),
                 ..Mount::default()
             });
@@ -153,5 +201,23 @@ mod tests {
         assert_eq!(find(LIST, Path::new("/mnt/far away/sub/x")).unwrap().kind, "tmpfs");
         assert_eq!(find(LIST, Path::new("/mnt/farther")).unwrap().kind, "ext4");
         assert!(find("", Path::new("/")).is_none());
+    }
+
+    #[test]
+    fn a_type_tells_what_is_far() {
+        let of = |kind: &str| Mount { kind: kind.into(), session_slots: Some(64), ..Mount::default() };
+        for kind in ["nfs", "nfs4", "lustre", "cifs", "fuse", "fuse.sshfs", "fuseblk"] {
+            assert!(of(kind).is_remote(), "{kind}");
+        }
+        for kind in ["ext4", "xfs", "tmpfs", "overlay", "fusectl", "nfsd", "autofs"] {
+            assert!(!of(kind).is_remote(), "{kind}");
+        }
+        assert_eq!((of("nfs4").info().session_slots, of("fuse.sshfs").info().session_slots), (Some(64), None));
+        let far = find(LIST, Path::new("/mnt/far away")).unwrap();
+        let options = ["rw", "nosuid", "vers=4.2", "rsize=1048576", "nconnect=4", "addr=10.0.2.1"];
+        assert_eq!(
+            (far.info().folder.as_str(), far.info().options),
+            ("/mnt/far away", options.map(String::from).into())
+        );
     }
 }
