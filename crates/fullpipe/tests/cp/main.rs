@@ -4,6 +4,7 @@
 
 mod attributes;
 mod bad_input;
+mod bench;
 mod changes;
 mod config;
 mod content;
