@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use far_shell::FarShell;
+use far_shell::{FarShell, stopped};
 use fullpipe_path::{ExitClass, Size, text};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
@@ -303,10 +303,6 @@ fn tried(
         }
     }
     Ok(expected.is_some())
-}
-
-fn stopped() -> Failure {
-    Failure::new(ExitClass::Interrupted, "interrupted; what was written has been removed")
 }
 
 /// The programs that both hosts have, and why others are left out.

@@ -81,7 +81,7 @@ impl FarShell {
                 },
                 Err(RecvTimeoutError::Disconnected) => return Err(self.lost()),
                 Err(RecvTimeoutError::Timeout) if self.interrupted.load(Ordering::SeqCst) => {
-                    return Err(super::stopped());
+                    return Err(stopped());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -203,6 +203,11 @@ impl Drop for FarShell {
         let _ = self.ssh.kill();
         let _ = self.ssh.wait();
     }
+}
+
+/// The failure of a comparison that its user has interrupted.
+pub fn stopped() -> Failure {
+    Failure::new(ExitClass::Interrupted, "interrupted; what was written has been removed")
 }
 
 fn number(printed: &str) -> Option<u64> {
