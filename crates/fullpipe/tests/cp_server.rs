@@ -84,6 +84,34 @@ fn a_pipe_to_a_server_and_back() {
     assert!(!stage.at("x").exists());
 }
 
+/// Other names of a file on a server may lie outside of its folder.
+#[test]
+fn in_place_on_a_server_only_where_a_file_has_no_other_name() {
+    use std::os::unix::fs::MetadataExt;
+    let stage = Stage::new("");
+    let token = stage.token();
+    for (name, len) in [("large", 5_000_001), ("small", 300)] {
+        write(&stage.at(name), len);
+        let there = stage.at("root").join(name);
+        for linked in [false, true] {
+            fs::write(&there, "old").unwrap();
+            let outside = stage.at("outside");
+            if linked {
+                fs::hard_link(&there, &outside).unwrap();
+            }
+            let before = there.metadata().unwrap().ino();
+            let (code, text) = error(&stage.cp(&["--inplace", name, &stage.url("/")], Some(&token)));
+            assert_eq!(code, 0, "{text}");
+            assert!(fs::read(&there).unwrap() == fs::read(stage.at(name)).unwrap(), "{name}");
+            assert_eq!(there.metadata().unwrap().ino() == before, !linked, "{name}");
+            if linked {
+                assert_eq!(fs::read_to_string(&outside).unwrap(), "old");
+                fs::remove_file(&outside).unwrap();
+            }
+        }
+    }
+}
+
 /// A client deletes on a server what its source does not have, and nothing out of the folder.
 #[test]
 fn deleting_on_a_server() {

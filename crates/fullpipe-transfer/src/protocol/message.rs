@@ -413,6 +413,8 @@ pub struct Options {
     pub sample_ns: u64,
     /// Time without progress after which the transfer fails, in nanoseconds.
     pub stall_ns: u64,
+    /// Write into a file that the destination has, not into another one that takes its place.
+    pub inplace: bool,
 }
 
 /// How the sender sends.

@@ -18,6 +18,7 @@ mod filters;
 #[path = "../common/firewall.rs"]
 mod firewall;
 mod host;
+mod in_place;
 mod large;
 mod names;
 mod patterns;
