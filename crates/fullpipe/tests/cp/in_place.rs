@@ -117,3 +117,22 @@ fn what_contradicts_it_is_refused() {
     host.copy(true, "-T --inplace", "source", "link").run();
     assert!(["x", "new"].contains(&fs::read_to_string(host.file("x")).unwrap().as_str()));
 }
+
+#[test]
+fn the_file_of_another_user_stays_as_it_is() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let host = Host::start();
+    for (name, len) in [("large", 5 * MIB), ("small", 300)] {
+        write(host.file(name), bytes(len, 1));
+        write(host.file(&format!("to/{name}")), "old");
+        mode(host.file(&format!("to/{name}")), 0o666);
+        mode(host.file("to"), 0o777);
+        let mut cp = host.cp();
+        cp.far_program(&host.unprivileged()).words("--inplace").arg(host.file(name)).arg(host.far("to/"));
+        cp.fails(1, "it belongs to another user, so --inplace cannot set its permissions and times");
+        assert_eq!(fs::read_to_string(host.file(&format!("to/{name}"))).unwrap(), "old");
+    }
+    assert!(leftovers(&host.file("to")).is_empty());
+}
