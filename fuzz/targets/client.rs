@@ -46,6 +46,7 @@ fn run(script: Script) {
         checksum: false,
         sample_ns: if bit(6) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
+        inplace: false,
     };
     let pulls = bit(2);
     let streams = 1 + (how >> 8) % 3;

@@ -57,6 +57,7 @@ fn run(script: Script) {
         checksum: false,
         sample_ns: if bit(7) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
+        inplace: false,
     };
     let streams = 1 + (how >> 8) % 3;
     let transport =

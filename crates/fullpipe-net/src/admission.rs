@@ -98,11 +98,18 @@ struct Room {
     /// Number of pending connections with proof of a token.
     proven_count: usize,
     last: u64,
+    /// Networks from which sessions expect streams at this port, and how many.
+    expected: BTreeMap<Network, usize>,
     /// Whether a thread looks for connections that have been pending too long.
     watched: bool,
 }
 
 impl Room {
+    /// The connection to close when there are too many. Those from where streams are expected are closed last.
+    fn victim(&self) -> Option<u64> {
+        self.unproven.victim(|network| self.expected.contains_key(network))
+    }
+
     /// Closes a connection to make room.
     fn close_for_room(&mut self, number: u64) {
         if let Some(one) = self.pending.get_mut(&number) {
@@ -125,8 +132,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All pending connections of a server.
-#[derive(Debug, Default)]
+/// All pending connections of a server. Clones are the same.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Admission {
     /// The lock guards all counts together. It is held only to change them, never across a wait.
     all: All,
@@ -152,10 +159,12 @@ impl Admission {
         room.pending
             .insert(number, PendingConnection { network, since: Instant::now(), socket, proven: false, ended: None });
         room.unproven.insert(number, network);
-        let victim = if room.unproven.members_from(network) > MAX_PENDING_PER_NETWORK {
+        let expected = room.expected.get(&network).copied().unwrap_or(0);
+        let all_expected: usize = room.expected.values().sum();
+        let victim = if room.unproven.members_from(network) > MAX_PENDING_PER_NETWORK + expected {
             room.unproven.oldest_from(network)
-        } else if room.unproven.len() > MAX_PENDING {
-            room.unproven.victim(None)
+        } else if room.unproven.len() > MAX_PENDING + all_expected {
+            room.victim()
         } else {
             None
         };
@@ -165,14 +174,40 @@ impl Admission {
         Ok(PendingClient { entry: (self.all.clone(), number), places: places.clone(), place: Mutex::default() })
     }
 
+    /// Makes room for `n` streams from a network, besides the pending connections of everybody.
+    pub(crate) fn expect(&self, network: Network, n: usize) -> ExpectedStreams {
+        *lock(&self.all).expected.entry(network).or_default() += n;
+        ExpectedStreams { all: self.all.clone(), network, n }
+    }
+
     /// Closes a pending connection because the process has no descriptors left; returns whether there was one.
     pub(crate) fn make_room(&self) -> bool {
         let mut room = lock(&self.all);
-        let victim = room.unproven.victim(None);
+        let victim = room.victim();
         if let Some(victim) = victim {
             room.close_for_room(victim);
         }
         victim.is_some()
+    }
+}
+
+/// Streams that are expected at a server's own port, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ExpectedStreams {
+    all: All,
+    network: Network,
+    n: usize,
+}
+
+impl Drop for ExpectedStreams {
+    fn drop(&mut self) {
+        let mut room = lock(&self.all);
+        if let Some(expected) = room.expected.get_mut(&self.network) {
+            *expected -= self.n;
+            if *expected == 0 {
+                room.expected.remove(&self.network);
+            }
+        }
     }
 }
 
@@ -229,7 +264,8 @@ impl PendingClient {
     }
 
     /// Whether the client has been admitted.
-    pub(crate) fn is_in(&self) -> bool {
+    #[must_use]
+    pub fn is_in(&self) -> bool {
         lock(&self.place).is_some()
     }
 
@@ -340,6 +376,23 @@ mod tests {
         assert!(guests[0].let_in(Purpose::Other).is_ok() && admission.make_room() && !is_ended(&proven));
         assert_eq!(proven.let_in(Purpose::Other), Ok(()));
         assert_eq!(lock(&admission.all).proven_count, 0);
+    }
+
+    /// A stream that is expected waits for its first bytes, which may be lost and come later.
+    #[test]
+    fn strangers_do_not_crowd_out_expected_streams() {
+        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2));
+        let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
+        let expected = admission.expect(Network::from(from(0)), MAX_PENDING_PER_NETWORK);
+        let streams: Vec<PendingClient> =
+            (0..2 * MAX_PENDING_PER_NETWORK).map(|_| admission.enter(from(0), &socket, &places).unwrap()).collect();
+        let strangers: Vec<PendingClient> =
+            (1..2000).map(|n| admission.enter(from(n), &socket, &places).unwrap()).collect();
+        assert!(!streams.iter().any(is_ended) && strangers.iter().any(is_ended));
+        drop(expected);
+        assert!(lock(&admission.all).expected.is_empty());
+        let _last = admission.enter(from(0), &socket, &places).unwrap();
+        assert!(is_ended(&streams[0]));
     }
 
     #[test]

@@ -72,11 +72,11 @@ impl Crowd {
     }
 
     /// Returns the member to drop when the crowd is too large: the oldest one from the network with the most members; among
-    /// equally crowded networks, the oldest of all. Members from `spared` are chosen only if there are no others.
+    /// equally crowded networks, the oldest of all. Members from networks that are `spared` are chosen only if there are no others.
     #[must_use]
-    pub fn victim(&self, spared: Option<Network>) -> Option<u64> {
+    pub fn victim(&self, spared: impl Fn(&Network) -> bool) -> Option<u64> {
         let worst = self.networks.iter().max_by_key(|(network, members)| {
-            (Some(**network) != spared, members.len(), std::cmp::Reverse(members.first().copied()))
+            (!spared(network), members.len(), std::cmp::Reverse(members.first().copied()))
         });
         worst.and_then(|(_, members)| members.first().copied())
     }
@@ -142,7 +142,7 @@ impl<const N: usize> Callers<N> {
 
     /// Chooses a caller to drop, and forgets it. Returns `None` if there are no callers.
     pub fn drop_for_room(&mut self) -> Option<u64> {
-        let victim = self.crowd.victim(self.peer)?;
+        let victim = self.crowd.victim(|network| Some(*network) == self.peer)?;
         self.forget(victim);
         Some(victim)
     }

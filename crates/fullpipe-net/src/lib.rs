@@ -20,6 +20,7 @@ mod rate;
 pub mod sample;
 pub mod serve;
 mod session;
+pub mod shared_port;
 pub mod side;
 pub mod socket;
 mod start_times;

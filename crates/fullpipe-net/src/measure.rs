@@ -13,6 +13,7 @@ use crate::local_end::LocalEnd;
 use crate::probe::Prober;
 use crate::serve::{hello, version_error};
 use crate::session::{self, Control, Observed, Role, Watcher};
+use crate::shared_port::{self, SAME_PORT};
 use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
 use crate::tcp_info::TcpInfo;
@@ -127,12 +128,15 @@ impl<'a> Ready<'a> {
             other => return Err(control.unexpected(&other)),
         };
         let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
-        to.set_port(port);
+        let is_shared = port == SAME_PORT;
+        if !is_shared {
+            to.set_port(port);
+        }
         let (streams, added_bytes) = match request.transport.protocol() {
             Protocol::Udp => (call_streams(&control, to, token, request, options)?, 0),
             _ => {
                 let connector = stream::open::connector(to, &options.from, &request.transport, sends);
-                let streams = connect_streams(&*connector, to, token, request, options.connect)?;
+                let streams = connect_streams(&*connector, (to, is_shared), token, request, options.connect)?;
                 (streams, connector.overhead_bytes())
             }
         };
@@ -141,7 +145,8 @@ impl<'a> Ready<'a> {
             other => return Err(control.unexpected(&other)),
         }
         let (offset_ns, rtt_ns) = compare_clocks(&mut control)?;
-        let overhead_bytes = if sends { session::counted_preamble_bytes(&request.transport) + added_bytes } else { 0 };
+        let overhead_bytes =
+            if sends { session::counted_preamble_bytes(&request.transport, is_shared) + added_bytes } else { 0 };
         Ok(Ready { request, options, control, streams, overhead_bytes, offset_ns, rtt_ns, started_ns })
     }
 
@@ -247,18 +252,21 @@ fn call_streams(
     stream::udp::connect(to, &options.from, transport, (&preambles, sends), answered, options.connect)
 }
 
-/// Connects all streams at once; one after the other would take n round trips.
+/// Connects all streams at once; one after the other would take n round trips. `is_shared` tells whether they go to the
+/// server's own port.
 fn connect_streams(
     connector: &dyn Connector,
-    to: SocketAddr,
+    (to, is_shared): (SocketAddr, bool),
     token: [u8; 16],
     request: &Request,
     timeout: Duration,
 ) -> Result<Vec<Box<dyn DataStream>>, NetError> {
     let one = |i: u16| -> Result<Box<dyn DataStream>, NetError> {
         let mut stream = connector.connect(timeout)?;
+        let head = shared_port::head(wire::PREAMBLE);
+        let head = if is_shared { &head[..] } else { &[] };
         stream
-            .write_all(&session::preamble(token, i))
+            .write_all(&[head, &session::preamble(token, i)].concat())
             .and_then(|()| stream.flush())
             .map_err(|source| NetError::Lost { peer: to.to_string(), doing: "connecting the streams", source })?;
         Ok(stream)

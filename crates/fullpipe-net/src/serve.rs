@@ -19,8 +19,10 @@ use crate::host_info::PROGRAM;
 use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
 use crate::session::{self, ANSWER, Control, Role, Watcher};
+use crate::shared_port::{self, SharedPort, SharedStreams};
 use crate::side::Side;
 use crate::socket;
+use crate::stream::handed::HandedAcceptor;
 use crate::stream::udp::UdpAcceptor;
 use crate::stream::{self, Acceptor, DataStream, Expected};
 use crate::sys;
@@ -71,6 +73,11 @@ pub trait Gatekeeper {
 
     /// Notes that a run begins.
     fn begins(&self, request: &Request);
+
+    /// The server's own port, if the streams come there.
+    fn shared_port(&self) -> Option<&dyn SharedStreams> {
+        None
+    }
 }
 
 /// Serves one connection of a client. The flag tells whether the client's first byte is that of a measurement. The preface
@@ -107,6 +114,7 @@ pub struct Server {
     places: Places,
     admission: Admission,
     check: Option<preface::Check>,
+    shared: Option<SharedPort>,
 }
 
 impl Server {
@@ -128,7 +136,7 @@ impl Server {
         };
         let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
         let (places, admission) = (Places::new(options.max_clients), Admission::default());
-        Ok(Server { listener, options, places, admission, check: None })
+        Ok(Server { listener, options, places, admission, check: None, shared: None })
     }
 
     /// Sets the check of prefaces. Strangers cannot crowd out a client whose preface passes it.
@@ -136,6 +144,12 @@ impl Server {
     pub fn with_check(mut self, check: preface::Check) -> Server {
         self.check = Some(check);
         self
+    }
+
+    /// Lets data streams come to the server's own port. What is returned knows which ones are expected. Without a thread for each
+    /// connection none would be taken, so this does not go with [`ServeOptions::once`].
+    pub fn share_port(&mut self) -> SharedPort {
+        self.shared.insert(SharedPort::new(self.admission.clone())).clone()
     }
 
     /// Returns the address on which the server listens.
@@ -183,7 +197,8 @@ impl Server {
                 }
             };
             if self.options.once {
-                let (measured, result) = hand_over(stream, &peer, self.check.as_ref(), &guest, serve);
+                let handed = hand_over(stream, &peer, (self.check.as_ref(), None), &guest, serve);
+                let Some((measured, result)) = handed else { continue };
                 // A connection that was never admitted must not keep the one client from being served.
                 if guest.is_in() {
                     return result;
@@ -191,10 +206,12 @@ impl Server {
                 end(&log, Some(&guest), &peer, measured, guest.explain(result));
                 continue;
             }
-            let (check, serve, log, end) = (self.check.clone(), serve.clone(), log.clone(), end.clone());
+            let (check, shared) = (self.check.clone(), self.shared.clone());
+            let (serve, log, end) = (serve.clone(), log.clone(), end.clone());
             // Without a thread, the connection closes; nothing else can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
-                let (measured, result) = hand_over(stream, &peer, check.as_ref(), &guest, &serve);
+                let known = (check.as_ref(), shared.as_ref());
+                let Some((measured, result)) = hand_over(stream, &peer, known, &guest, &serve) else { return };
                 end(&log, Some(&guest), &peer, measured, guest.explain(result));
             });
         }
@@ -202,20 +219,25 @@ impl Server {
 }
 
 /// Serves a connection; returns whether its client wanted to be measured, and the result. A measurement begins with a
-/// message, whose first byte is zero ([`wire`]); nothing else begins with zero. A preface may come first.
+/// message, whose first byte is zero ([`wire`]); nothing else begins with zero. A preface may come first. Returns `None` for a
+/// data stream that has been handed to its session.
 fn hand_over(
     mut stream: TcpStream,
     peer: &str,
-    check: Option<&preface::Check>,
+    (check, shared): (Option<&preface::Check>, Option<&SharedPort>),
     guest: &PendingClient,
     serve: &Serve,
-) -> (bool, Result<(), NetError>) {
+) -> Option<(bool, Result<(), NetError>)> {
     let first = stream.set_read_timeout(Some(ANSWER)).and_then(|()| first_byte(&mut stream, check, guest));
-    match first {
+    match (first, shared) {
+        (Ok(Some(shared_port::MARK)), Some(shared)) => {
+            let why = || NetError::Other("no session expects this data stream".to_owned());
+            shared.hand_over(stream).err().map(|_| (false, Err(why())))
+        }
         // To serve a client takes a process, which a connection that has been ended already does not get.
-        Ok(Some(first)) if !guest.is_ended() => (first == 0, serve(stream, peer, guest, first == 0)),
-        Ok(_) => (false, Ok(())),
-        Err(source) => (false, Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
+        (Ok(Some(first)), _) if !guest.is_ended() => Some((first == 0, serve(stream, peer, guest, first == 0))),
+        (Ok(_), _) => Some((false, Ok(()))),
+        (Err(source), _) => Some((false, Err(NetError::Lost { peer: peer.into(), doing: "greeting", source }))),
     }
 }
 
@@ -313,7 +335,8 @@ pub fn measure(
             Err(error) => return Err(error),
         }
     };
-    let joined = validate(&request, options).and_then(|()| join(&mut control, local, &request, options));
+    let shared = gatekeeper.shared_port();
+    let joined = validate(&request, options).and_then(|()| join(&mut control, local, &request, options, shared));
     let streams = match joined {
         Ok(streams) => streams,
         Err(error) => {
@@ -344,7 +367,8 @@ pub fn measure(
     };
     let stall_ns = stall_ns.min(options.stall.as_nanos() as u64);
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
-    let overhead_bytes = if side == Side::Receiver { session::counted_preamble_bytes(&request.transport) } else { 0 };
+    let preamble_bytes = session::counted_preamble_bytes(&request.transport, shared.is_some());
+    let overhead_bytes = if side == Side::Receiver { preamble_bytes } else { 0 };
     let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
     let seen = session::run(&role, streams, overhead_bytes, &mut control, &Watcher::default())?;
     control.send(&Message::Report(seen.report), "reporting")?;
@@ -417,6 +441,7 @@ fn join(
     local: SocketAddr,
     request: &Request,
     options: &MeasurementPolicy,
+    shared: Option<&dyn SharedStreams>,
 ) -> Result<Vec<Box<dyn DataStream>>, NetError> {
     let n = usize::from(request.transport.streams);
     let token: [u8; 16] = rand::rng().random();
@@ -426,9 +451,21 @@ fn join(
     let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
     let expected = Expected { ports: options.data_ports, peer, check: Box::new(check) };
     let sends = request.direction == Direction::Receive;
-    let mut acceptor: Box<dyn Acceptor> = match request.transport.protocol() {
-        fullpipe_path::Protocol::Udp => Box::new(UdpAcceptor::new(local, &request.transport, sends, expected)?),
-        _ => stream::open::acceptor(local, &request.transport, sends, expected)?,
+    let protocol = request.transport.protocol();
+    let mut acceptor: Box<dyn Acceptor> = match (protocol, shared) {
+        (fullpipe_path::Protocol::Tcp, Some(shared)) => {
+            let preambles = (0..request.transport.streams).map(|i| session::preamble(token, i).to_vec()).collect();
+            let line = shared.expect(preambles).map_err(NetError::Denied)?;
+            Box::new(HandedAcceptor::new(line, &request.transport, sends))
+        }
+        (_, Some(_)) => {
+            return Err(NetError::Denied(Denial::new(
+                "its data streams come to the port of control connections (--data-ports same), which is TCP's",
+                "measure TCP, or ask its operator for a range of --data-ports",
+            )));
+        }
+        (fullpipe_path::Protocol::Udp, None) => Box::new(UdpAcceptor::new(local, &request.transport, sends, expected)?),
+        (_, None) => stream::open::acceptor(local, &request.transport, sends, expected)?,
     };
     let port = acceptor.address().map_err(system("reading the data port"))?.port();
     control.send(&Message::Ready { port, token }, "getting ready")?;
@@ -473,7 +510,7 @@ mod tests {
         let [ended, waits] = [call(), call()];
         assert!(admission.make_room());
         let served = |(_client, stream, guest): (TcpStream, TcpStream, PendingClient)| {
-            hand_over(stream, "peer", None, &guest, &serve).1
+            hand_over(stream, "peer", (None, None), &guest, &serve).unwrap().1
         };
         assert!(served(ended).is_ok());
         assert!(served(waits).is_err());

@@ -14,7 +14,7 @@ use crate::side::Side;
 use crate::stream::DataStream;
 use crate::traffic::{Source, Traffic};
 use crate::wire::{self, Message, Received, Report, Request};
-use crate::{host_info, start_times, sys};
+use crate::{host_info, shared_port, start_times, sys};
 
 /// Longest time that a message may take to arrive, or to be answered.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
@@ -331,9 +331,11 @@ pub(crate) fn read_preamble(preamble: &[u8; wire::PREAMBLE], token: [u8; 16]) ->
     (differs == 0).then(|| u16::from_le_bytes([preamble[16], preamble[17]]))
 }
 
-/// Bytes of the preamble that a stream's transport counts with the data.
-pub(crate) fn counted_preamble_bytes(transport: &Transport) -> u64 {
-    if transport.protocol() == Protocol::Udp { 0 } else { wire::PREAMBLE as u64 }
+/// Bytes of the preamble that a stream's transport counts with the data. `is_shared` tells whether the stream goes to the
+/// server's own port.
+pub(crate) fn counted_preamble_bytes(transport: &Transport, is_shared: bool) -> u64 {
+    let head = if is_shared { shared_port::HEAD } else { 0 };
+    if transport.protocol() == Protocol::Udp { 0 } else { (head + wire::PREAMBLE) as u64 }
 }
 
 /// Makes the preamble of a stream, which [`read_preamble`] reads.

@@ -32,6 +32,7 @@
 //! Samplers, SOBAS's actuators, records and both engines then work as far as the transport's handle allows.
 
 mod datagrams;
+pub mod handed;
 pub mod open;
 pub mod tcp;
 pub mod udp;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::sample::Sample;
 
 /// Version of this protocol. Both ends must have the same.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 /// First word of a greeting.
 pub const MAGIC: &str = "fullpipe";
 /// Longest content of a frame, bytes. A request has a few hundred bytes, a batch of samples 256 KB.
@@ -73,7 +73,7 @@ pub enum Message {
     Request(Request),
     /// From the server: the port for the streams.
     Ready {
-        /// TCP or UDP port, as the transport needs.
+        /// TCP or UDP port, as the transport needs; [`crate::shared_port::SAME_PORT`] for that of this connection.
         port: u16,
         /// Token that each stream must show.
         token: [u8; 16],

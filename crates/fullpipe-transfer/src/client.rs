@@ -442,7 +442,11 @@ fn introduce(
     };
     let (encrypt, reversed) = (options.encrypt, order.reversed);
     let opening = Opening { session, via, ports, connect: &connect, encrypt, sends, stall, stop, reversed };
-    let early = early.filter(|_| probably.as_ref() == Some(&connect)).map(|data_port| (data_port, knocked));
+    let early = early.filter(|_| probably.as_ref() == Some(&connect)).map(|data_port| {
+        // What leads to another port would be waited for.
+        let knocked = knocked.filter(|_| data_port.port == port);
+        (data_port, knocked)
+    });
     let Opened { streams, terms, carriers, udp } = opening.open(line, early)?;
     let Connect { transport, sizing, rtt_ns, .. } = connect;
     let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, udp));

@@ -175,6 +175,9 @@ pub enum TransferError {
         /// Time for which an answer was waited for.
         within: Duration,
     },
+    /// The server takes streams at its control port alone, which is TCP's.
+    #[error("{0} takes data at the port of control connections alone, over TCP; copy without --transport udt")]
+    TcpOnly(String),
     /// One end does not trust the other.
     #[error("{peer}: {why}")]
     Trust {
@@ -212,6 +215,9 @@ impl TransferError {
             TransferError::Lost { doing, source, .. } => format!("lost while {doing}: {source}"),
             TransferError::Damaged { what, .. } => format!("data were damaged on the way ({what})"),
             TransferError::Trust { why, .. } => why.clone(),
+            TransferError::TcpOnly(_) => {
+                "refused: UDT, but data streams come to the control port (--data-ports same)".to_owned()
+            }
             TransferError::Net(error) => error.in_log(),
             other => other.to_string(),
         }
@@ -327,6 +333,7 @@ impl Classified for TransferError {
             | TransferError::NoReversePath { .. }
             | TransferError::NoDirectPath { .. }
             | TransferError::NoUdp { .. }
+            | TransferError::TcpOnly(_)
             | TransferError::Trust { .. } => ExitClass::Peer,
         }
     }

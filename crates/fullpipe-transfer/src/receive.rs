@@ -9,6 +9,7 @@ mod destination_names;
 mod finish;
 mod folders;
 mod hard_links;
+mod in_place;
 mod incoming;
 pub mod journal;
 mod large;

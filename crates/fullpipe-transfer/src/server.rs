@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullpipe_net::Denial;
+use fullpipe_net::shared_port::SharedStreams;
 use fullpipe_net::stream::DataStream;
 use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_path::{Classified, Protocol, text};
 
-use self::data_listener::DataListener;
+use self::data_listener::{DataListener, Place};
 use crate::connection::join::FarPort;
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
@@ -79,6 +80,11 @@ pub trait AccessControl {
     /// Takes note of a file at the destination that is ignored because another user may have written it, with the reason, as
     /// `NAME: WHY`.
     fn distrusts(&self, file: &str);
+
+    /// The server's own port, if data streams come there.
+    fn shared_port(&self) -> Option<&dyn SharedStreams> {
+        None
+    }
 
     /// What the client says of the third host that is the other end of the transfer; `None` if the client itself is that end.
     fn third_party(&self) -> Option<&ThirdParty> {
@@ -178,7 +184,10 @@ fn serve_session(
             let is_taken =
                 matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..) | TransferError::Busy(_));
             let (retry, class) = (is_taken, error.class() as u8);
-            let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
+            let _ = session.send(&match error {
+                TransferError::TcpOnly(_) => Message::TcpOnly,
+                _ => Message::Refused { why: error.for_client(), retry, class },
+            });
             Err(error)
         }
     }
@@ -333,7 +342,7 @@ fn prepare(
         }
     };
     let mut early = match setup.probably.take() {
-        Some(probably) => Some((open_port(session, &setup, &probably, options, &role)?, probably)),
+        Some(probably) => Some((open_port(session, &setup, &probably, (options, access), &role)?, probably)),
         None => None,
     };
     let may_dial = access.may_dial();
@@ -343,7 +352,7 @@ fn prepare(
             (Message::Ping { n }, _) => session.send(&Message::Pong { n })?,
             (Message::Names(part), Some(list)) => list.add(&part)?,
             (Message::Listen(connect), _) if may_dial => {
-                early = Some((open_port(session, &setup, &connect, options, &role)?, *connect));
+                early = Some((open_port(session, &setup, &connect, (options, access), &role)?, *connect));
             }
             (Message::Reach(reach), _) if may_dial => {
                 let stall = Duration::from_nanos(setup.options.stall_ns);
@@ -365,7 +374,7 @@ fn prepare(
         other => {
             // Closed before another is opened, since there may be a single port.
             drop(other);
-            open_port(session, &setup, &connect, options, &role)?
+            open_port(session, &setup, &connect, (options, access), &role)?
         }
     };
     let opened = connect.opened();
@@ -557,10 +566,14 @@ fn open_port(
     session: &Session,
     setup: &Setup,
     connect: &Connect,
-    options: &ServerOptions,
+    (options, access): (&ServerOptions, &dyn AccessControl),
     role: &Role,
 ) -> Result<DataListener, TransferError> {
     check_streams(connect, options)?;
+    let shared = access.shared_port();
+    if shared.is_some() && connect.transport.protocol() == Protocol::Udt {
+        return Err(TransferError::TcpOnly(session.peer.clone()));
+    }
     if connect.relays && !options.relays {
         return Err(TransferError::Usage("data through relays; only a far end that ssh has started takes them".into()));
     }
@@ -569,6 +582,7 @@ fn open_port(
     } else {
         (options.listen, options.ports)
     };
+    let at = shared.map_or(Place::Own(at.0, at.1), Place::Shared);
     let data = DataListener::open(session, at, connect, (setup.options.encrypt, role.sends()))?;
     session.send(&data.ready(role.terms()))?;
     Ok(data)

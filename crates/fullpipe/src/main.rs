@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use commands::{config as show_config, cp, doctor, external, far, lab, measure, pages, select, serve, token};
+use commands::{bench, config as show_config, cp, doctor, external, far, lab, measure, pages, select, serve, token};
 use failure::Failure;
 use fullpipe_path::ExitClass;
 
@@ -77,6 +77,8 @@ enum Verb {
     Select(select::Args),
     /// Show what this host's settings cost on long fast paths, and the commands that fix it
     Doctor(doctor::Args),
+    /// Copy random data to or from a host with fullpipe and with the other programs that both hosts have, and compare
+    Bench(bench::Args),
     /// Show what the configuration files set for a host
     Config(show_config::Args),
     /// Print shell completions on standard output
@@ -104,6 +106,7 @@ fn main() -> ExitCode {
         Verb::Lab(args) => lab::run(args),
         Verb::Select(args) => select::run(args),
         Verb::Doctor(args) => doctor::run(args),
+        Verb::Bench(args) => bench::run(args, &Cli::command()),
         Verb::Config(args) => show_config::run(args, &Cli::command()),
         Verb::Completions(args) => {
             pages::completions(&args, Cli::command());

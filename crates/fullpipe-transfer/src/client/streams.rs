@@ -1,12 +1,13 @@
 //! Opens the data streams of a copy to or from this host: over TCP to the far end, over TCP from the far end to here, or through
 //! ssh.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fullpipe_net::local_end;
+use fullpipe_net::shared_port::{self, SAME_PORT};
 use fullpipe_net::stream::open;
 use fullpipe_path::{Protocol, text};
 
@@ -17,10 +18,11 @@ use crate::connection::session::Session;
 use crate::connection::ssh::{DataConnections, SshPort};
 use crate::connection::stop::Stop;
 use crate::connection::stream::{Protection, Stream};
-use crate::error::TransferError;
+use crate::error::{self, TransferError};
 use crate::protocol::frame;
 use crate::protocol::message::{Connect, Dial, Message, Reach, Terms};
-use crate::server::data_listener::DataListener;
+use crate::protocol::preamble::PREAMBLE;
+use crate::server::data_listener::{DataListener, Place};
 use crate::sobas::setup;
 use crate::sobas::udp::Udp;
 
@@ -33,6 +35,8 @@ const HEAD_START_RTTS: u32 = 3;
 pub(super) struct DataPort {
     /// Port, of TCP or of UDP as the transport needs.
     pub(super) port: u16,
+    /// Whether the port is that of the control connection.
+    pub(super) is_shared: bool,
     /// Secret that each stream shows.
     pub(super) token: [u8; 32],
     /// Certificate of encrypted streams (DER); empty if they are not encrypted.
@@ -52,7 +56,9 @@ pub(super) fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<M
 pub(super) fn ready(session: &Session, line: &mut ControlChannel) -> Result<DataPort, TransferError> {
     match hear(session, &mut *line.input)? {
         Message::Ready { port, token, certificate, terms, udp } => {
-            Ok(DataPort { port, token, certificate, terms, udp })
+            let control = line.addresses.first().filter(|_| port == SAME_PORT).map(SocketAddr::port);
+            let (port, is_shared) = (control.unwrap_or(port), control.is_some());
+            Ok(DataPort { port, is_shared, token, certificate, terms, udp })
         }
         other => Err(session.unexpected(&other)),
     }
@@ -136,10 +142,18 @@ impl Opening<'_> {
         port: DataPort,
         early: Option<Early>,
     ) -> Result<Opened, TransferError> {
-        let DataPort { token, certificate, terms, udp, .. } = port;
+        let DataPort { is_shared, token, certificate, terms, udp, .. } = port;
         let guard = Protection::of_data(&self.session.peer, self.encrypt, &certificate)?;
         let far = FarPort::new((to, patience), self.connect, self.sends, early);
-        let streams = join::connect(self.session, self.connect.opened(), &|| far.open(), &guard, &token)?;
+        let open = || {
+            let mut stream = far.open()?;
+            if is_shared {
+                let told = stream.write_all(&shared_port::head(PREAMBLE));
+                told.map_err(|e| self.session.lost(error::CONNECTING, e))?;
+            }
+            Ok(stream)
+        };
+        let streams = join::connect(self.session, self.connect.opened(), &open, &guard, &token)?;
         to.set_port(udp);
         let udp = self.connect.sizing.and_then(|_| setup::call(&token, to));
         Ok(Opened { streams, terms, carriers: DataConnections::default(), udp })
@@ -203,8 +217,9 @@ impl Opening<'_> {
         let peer = &self.session.peer;
         let ipv4 = !line.addresses.is_empty() && line.addresses.iter().all(SocketAddr::is_ipv4);
         let any = if ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let at = (SocketAddr::new(any, 0), self.ports);
-        let data = DataListener::open(self.session, at, self.connect, (self.encrypt, self.sends));
+        let at = SocketAddr::new(any, 0);
+        let data =
+            DataListener::open(self.session, Place::Own(at, self.ports), self.connect, (self.encrypt, self.sends));
         let data = data.map_err(|e| TransferError::NoReversePath { peer: peer.clone(), why: e.to_string() })?;
         let reach = Reach {
             addresses: line.addresses.iter().filter_map(|to| address_towards(*to)).collect(),

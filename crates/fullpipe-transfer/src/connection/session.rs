@@ -203,6 +203,7 @@ impl Session {
             Message::Refused { why, retry, class } => {
                 Err(TransferError::Refused { peer: peer(), why: line(why), retry, class: error::class(class) })
             }
+            Message::TcpOnly => Err(TransferError::TcpOnly(peer())),
             Message::Failed { why, retry, class } => {
                 Err(TransferError::Remote { peer: peer(), why: line(why), retry, class: error::class(class) })
             }

@@ -52,11 +52,24 @@ pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Tru
     open_one_of_many(folder, name, how, &NewFileOwner::default())
 }
 
+/// Opens a file as [`open`] does. With `linked`, it may have other names: it is a file of the destination that is written in place.
+///
+/// # Errors
+/// As for [`open`].
+pub(crate) fn open_linked(folder: impl AsFd, name: &Path, how: OFlag, linked: bool) -> io::Result<Trust> {
+    open_as(folder, name, how, &NewFileOwner::default(), linked)
+}
+
 /// Opens one of many files of a folder as [`open`] does. `owner` is the same for all of them.
 ///
 /// # Errors
 /// As for [`open`].
 pub(crate) fn open_one_of_many(folder: impl AsFd, name: &Path, how: OFlag, owner: &NewFileOwner) -> io::Result<Trust> {
+    open_as(folder, name, how, owner, false)
+}
+
+fn open_as(folder: impl AsFd, name: &Path, how: OFlag, owner: &NewFileOwner, linked: bool) -> io::Result<Trust> {
+    let distrust = |folder: &_, stat: &FileStat, owner| distrust(folder, stat, owner, linked);
     // O_NONBLOCK, because opening a FIFO would otherwise block.
     match at::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
         Ok(fd) => {
@@ -78,12 +91,12 @@ pub(crate) fn open_one_of_many(folder: impl AsFd, name: &Path, how: OFlag, owner
     }
 }
 
-/// Opens a partial file of this user for reading and writing. If its permissions forbid that, it changes them to 600.
+/// Opens a partial file of this user for reading and writing. `linked` is as for [`open_linked`]. If its permissions forbid that, it changes them to 600.
 ///
 /// # Errors
 /// Those of the file system; `PermissionDenied` with the reason if the file cannot be trusted.
-pub(crate) fn reopen(folder: impl AsFd, name: &Path) -> io::Result<File> {
-    let ours = |how| match open(&folder, name, how)? {
+pub(crate) fn reopen(folder: impl AsFd, name: &Path, linked: bool) -> io::Result<File> {
+    let ours = |how| match open_linked(&folder, name, how, linked)? {
         Trust::Trusted(file) => Ok(file),
         Trust::Missing => Err(io::Error::from(Errno::ENOENT)),
         Trust::Distrusted(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
@@ -134,11 +147,11 @@ pub(crate) fn create(folder: impl AsFd, name: &Path) -> io::Result<File> {
 }
 
 /// Returns why a file cannot be trusted, or `None` if it can.
-fn distrust(folder: impl AsFd, stat: &FileStat, owner: &NewFileOwner) -> io::Result<Option<String>> {
+fn distrust(folder: impl AsFd, stat: &FileStat, owner: &NewFileOwner, linked: bool) -> io::Result<Option<String>> {
     if at::kind(stat) != SFlag::S_IFREG {
         return Ok(Some("it is not a regular file".to_owned()));
     }
-    if stat.st_nlink > 1 {
+    if stat.st_nlink > 1 && !linked {
         return Ok(Some(format!("it has {} names (hard links)", stat.st_nlink)));
     }
     if stat.st_mode & 0o022 != 0 {
@@ -216,7 +229,7 @@ pub(crate) mod tests {
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(at("ours"), Some(12345), None).unwrap();
             assert!(why(&folder, "ours").unwrap().contains("another user (uid 12345)"));
-            assert!(reopen(&folder, Path::new("ours")).is_err());
+            assert!(reopen(&folder, Path::new("ours"), false).is_err());
         }
     }
 

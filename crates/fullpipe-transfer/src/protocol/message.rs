@@ -77,7 +77,8 @@ pub enum Message {
     Connect(Box<Connect>),
     /// Far end: where to connect the streams. It answers [`Setup::probably`], and a [`Connect`] that differs from it.
     Ready {
-        /// Port, of TCP or of UDP as the transport needs.
+        /// Port, of TCP or of UDP as the transport needs; [`fullpipe_net::shared_port::SAME_PORT`] for that of the control
+        /// connection.
         port: u16,
         /// The session's token, which each stream must show.
         token: [u8; 32],
@@ -260,6 +261,8 @@ pub enum Message {
     Complete(Vec<(Name, u64)>),
     /// Sender, with [`Options::remove_sources`], before its last message: what it has removed.
     Removed(Removed),
+    /// Server, in place of [`Message::Refused`]: its streams are to come over TCP alone.
+    TcpOnly,
 }
 
 /// A client's request for a transfer.
@@ -410,6 +413,8 @@ pub struct Options {
     pub sample_ns: u64,
     /// Time without progress after which the transfer fails, in nanoseconds.
     pub stall_ns: u64,
+    /// Write into a file that the destination has, not into another one that takes its place.
+    pub inplace: bool,
 }
 
 /// How the sender sends.

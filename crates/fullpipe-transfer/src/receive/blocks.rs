@@ -82,8 +82,14 @@ impl Receiver {
         let key = item.key();
         let kept = self.large.take_kept(key);
         let (file, partial) = match kept {
-            Some(_) => (ownership::reopen(&folder, &self.names.partial(&name))?, self.names.partial(&name)),
-            None => self.begin(&name, &folder)?,
+            Some(_) => {
+                let partial = self.names.partial(&name);
+                (ownership::reopen(&folder, &partial, self.options.inplace)?, partial)
+            }
+            None => match self.begin_in_place(item, &folder, &name)? {
+                Some(begun) => begun,
+                None => self.begin(&name, &folder)?,
+            },
         };
         if item.has_size() {
             file.set_len(item.size)?;

@@ -68,6 +68,10 @@ impl Receiver {
         }
         self.may_take(folder, at::part(name.last()))?;
         publish::rename(folder, partial, at::part(name.last()))?;
+        if self.options.inplace {
+            // Two names of one file both stay (rename(2)).
+            publish::remove(folder, partial)?;
+        }
         self.not_kept(&item.name, &unset);
         if self.options.fsync {
             metadata::sync_folder(folder, file)?;

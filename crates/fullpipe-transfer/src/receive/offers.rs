@@ -118,6 +118,10 @@ impl Receiver {
         };
         let file = File::from(file);
         let now = file.metadata()?;
+        if self.options.inplace && now.nlink() > 1 && journaled.on_disk.is_some() {
+            // No other content is to be written to it.
+            self.use_in_place(now.dev(), now.ino());
+        }
         // The source itself, on a file system that both ends see, is no copy of the source.
         let is_copy = (now.ctime(), now.ctime_nsec() as u32) != item.changed;
         // With --update, a file that is newer here stays.

@@ -8,6 +8,7 @@
 //! reading. Apart from duplicating a descriptor, no other lock is held across a system call, and none while a file is
 //! opened or a message sent.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -109,6 +110,8 @@ pub struct Receiver {
     removed: Mutex<Option<Removed>>,
     /// Guards the losses that the sender reports.
     pub(super) losses: Mutex<Option<Losses>>,
+    /// Guards the files with several names, each device and inode, whose content is one of this copy's (`--inplace`).
+    pub(super) in_place: Mutex<HashSet<(u64, u64)>>,
     /// Set once the journal is on disk. No file takes its name before that: after a crash of the machine, only the
     /// journal tells which files may lack content.
     pub(super) journal_synced: OnceLock<()>,
@@ -172,6 +175,7 @@ impl Receiver {
             complete: Mutex::default(),
             removed: Mutex::default(),
             losses: Mutex::default(),
+            in_place: Mutex::default(),
             journal_synced: OnceLock::new(),
             session,
             options,

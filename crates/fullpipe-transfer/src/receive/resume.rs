@@ -18,7 +18,8 @@ impl Receiver {
     pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>, most: usize) -> io::Result<Vec<Extent>> {
         let name = self.names.final_name(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
-        let Trust::Trusted(file) = ownership::open(folder, &self.names.partial(&name), OFlag::O_RDONLY)? else {
+        let opened = ownership::open_linked(folder, &self.names.partial(&name), OFlag::O_RDONLY, self.options.inplace)?;
+        let Trust::Trusted(file) = opened else {
             return Ok(Vec::new());
         };
         blocks.sort_by_key(|(extent, _)| extent.offset);

@@ -60,6 +60,16 @@ impl Receiver {
     /// Writes a small file. Where the file system can, the file has no name until it is whole (O_TMPFILE): without a
     /// partial name, its folder changes once instead of twice, which halves the work.
     fn write_whole(&self, item: &FileItem, content: &[u8], folder: &mut Folder, name: &Name) -> io::Result<()> {
+        if let Some(file) = self.empty_in_place(item, &folder.fd, name)? {
+            file.write_all_at(content, 0)?;
+            let unset = metadata::dress(&file, &item.meta, self.of_file(), false, None)?;
+            if self.options.fsync {
+                file.sync_all()?;
+            }
+            self.journal_synced.wait();
+            self.not_kept(&item.name, &unset);
+            return Ok(());
+        }
         if self.nameless.load(Ordering::Relaxed) {
             let mode = metadata::first_mode(&item.meta);
             match publish::nameless(&folder.fd, mode) {

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use fullpipe_net::NetError;
+use fullpipe_net::shared_port::{SAME_PORT, SharedStreams};
+use fullpipe_net::stream::handed::HandedAcceptor;
 use fullpipe_net::stream::{Acceptor, DataStream, open};
 use fullpipe_path::Protocol;
 use rand::RngExt;
@@ -15,8 +17,17 @@ use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
 use crate::error::{TransferError, system};
 use crate::protocol::message::{Connect, Message, Terms};
+use crate::protocol::preamble::preamble;
 use crate::sobas::setup;
 use crate::sobas::udp::Udp;
+
+/// Where streams are to arrive.
+pub(crate) enum Place<'a> {
+    /// At one of these ports of this address; zeros let the kernel choose.
+    Own(SocketAddr, (u16, u16)),
+    /// At the server's own port, over TCP.
+    Shared(&'a dyn SharedStreams),
+}
 
 /// The port, open.
 pub(crate) struct DataListener {
@@ -34,11 +45,10 @@ pub(crate) struct DataListener {
 }
 
 impl DataListener {
-    /// Opens one of these ports for the streams of a transfer, at this address. If any port will do, it is the one that the
-    /// client would like, if that is free.
+    /// Opens a port for the streams of a transfer. If any port will do, it is the one that the client would like, if that is free.
     pub(crate) fn open(
         session: &Session,
-        (at, ports): (SocketAddr, (u16, u16)),
+        place: Place<'_>,
         connect: &Connect,
         (encrypt, sends): (bool, bool),
     ) -> Result<DataListener, TransferError> {
@@ -51,6 +61,23 @@ impl DataListener {
             (Protection::None, Vec::new())
         };
         let token: [u8; 32] = rand::rng().random();
+        let (at, ports) = match place {
+            Place::Own(at, ports) => (at, ports),
+            Place::Shared(shared) => {
+                let preambles = (0..connect.opened()).map(|i| preamble(&token, i).to_vec()).collect();
+                let line = shared.expect(preambles).map_err(TransferError::Denied)?;
+                let acceptor = Box::new(HandedAcceptor::new(line, transport, sends));
+                return Ok(DataListener {
+                    acceptor,
+                    guard,
+                    udp: None,
+                    port: SAME_PORT,
+                    token,
+                    certificate,
+                    udp_port: 0,
+                });
+            }
+        };
         let listen =
             |ports| open::acceptor(at, transport, sends, join::expected(session, ports, connect.opened(), token));
         let may_wish = !connect.relays && ports == (0, 0) && join::WISHES.contains(&connect.port);

@@ -193,6 +193,7 @@ fn options(args: &Args) -> Result<Options> {
         checksum: args.checksum,
         sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
+        inplace: args.inplace,
     })
 }
 
@@ -294,7 +295,8 @@ impl Copy<'_> {
     /// for a reason that has nothing to do with UDT unless another attempt may succeed.
     fn is_over_udt(&self, error: &TransferError) -> bool {
         let is_udt = |(chosen, _): &(Chosen, _)| chosen.transport.protocol() == Protocol::Udt;
-        self.chosen.borrow().as_ref().is_some_and(is_udt) && (self.is_settled.get() || error.may_retry())
+        self.chosen.borrow().as_ref().is_some_and(is_udt)
+            && (self.is_settled.get() || error.may_retry() || matches!(error, TransferError::TcpOnly(_)))
     }
 
     /// The failure of the copy after its last attempt. A copy of what comes once cannot go on where it was.

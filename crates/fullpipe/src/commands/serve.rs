@@ -41,13 +41,16 @@ use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
 use crate::{format, ports, rlimit, token_files};
 
+/// The value of --data-ports for the port of control connections.
+const SAME: &str = "same";
 /// Default of --max-duration.
 const MAX_DURATION: Time = Time(600_000_000_000);
 const EXAMPLES: &str = "\
 Examples:
   fullpipe serve                               anyone may measure, nobody may copy
   fullpipe serve --root /data                  clients with a token may copy below /data, and measure
-  fullpipe serve --port 7500 --data-ports 7501-7564   for a firewall that has these ports open";
+  fullpipe serve --port 7500 --data-ports 7501-7564   for a firewall that has these ports open
+  fullpipe serve --root /data --data-ports same       for a firewall that has one port open";
 
 /// The arguments of `fullpipe serve`.
 #[derive(clap::Args)]
@@ -75,8 +78,9 @@ pub struct Args {
     /// Listen on this port for control connections
     #[arg(long, default_value_t = host::DEFAULT_PORT)]
     port: u16,
-    /// Accept data streams on these ports, such as 7413-7476 [default: any free port]
-    #[arg(long, value_name = "FIRST-LAST")]
+    /// Accept data streams on these ports, such as 7413-7476, or on the port of control connections (same), over TCP alone
+    /// [default: any free port]
+    #[arg(long, value_name = "FIRST-LAST|same")]
     data_ports: Option<String>,
     /// Serve this many clients at once, and refuse more
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = places)]
@@ -152,7 +156,13 @@ fn some_time(text: &str) -> std::result::Result<Time, String> {
 /// Serves until a signal ends the process.
 pub fn run(args: Args) -> Result {
     rlimit::raise_open_files();
-    let data_ports = ports::data_ports(args.data_ports.as_deref())?;
+    let shares_port = args.data_ports.as_deref() == Some(SAME);
+    if shares_port && args.once {
+        return Err(Failure::usage(format!(
+            "--once and --data-ports {SAME}: while the server serves its one client, nobody takes that client's streams; give a range"
+        )));
+    }
+    let data_ports = if shares_port { (0, 0) } else { ports::data_ports(args.data_ports.as_deref())? };
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
     let max_duration = args.max_duration.unwrap_or(MAX_DURATION);
     let limits = AnonymousLimits::new(max_duration.duration(), per_address);
@@ -160,12 +170,13 @@ pub fn run(args: Args) -> Result {
         bind.set_port(args.port);
         ServeOptions { bind, max_clients: args.max_clients, once: args.once }
     };
-    let server = match args.bind {
+    let mut server = match args.bind {
         Some(address) => Server::bind(options(address))?,
         // A host without IPv6 refuses its wildcard address; then IPv4's serves.
         None => Server::bind(options((Ipv6Addr::UNSPECIFIED, 0).into()))
             .or_else(|_| Server::bind(options((Ipv4Addr::UNSPECIFIED, 0).into())))?,
     };
+    let shared = shares_port.then(|| server.share_port());
     let address = server.address().map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let told = Told { json: args.json, quiet: args.quiet };
     let clients = Clients::default();
@@ -235,7 +246,8 @@ pub fn run(args: Args) -> Result {
         wants_proof: access.is_some(),
     };
     let limits = (!args.guest).then_some(limits);
-    let parent = Parent { measure, copies, access, limits, clients: clients.clone(), told, metrics: metrics.clone() };
+    let parent =
+        Parent { measure, copies, access, limits, shared, clients: clients.clone(), told, metrics: metrics.clone() };
     if told.json {
         // The first line of the log says where it listens: notices come behind it.
         let mut first = json!({"kind": "listening", "time": format::now(), "address": address.to_string()});

@@ -68,6 +68,16 @@ fn the_stranger_itself() {
 /// The stranger calls from the client's own address, so that nothing but what it shows tells it from the client.
 #[test]
 fn copies_go_on_while_a_stranger_knocks() {
+    knocked_at(&DATA_PORT.to_string(), DATA_PORT);
+}
+
+#[test]
+fn copies_go_on_while_a_stranger_knocks_at_the_only_port() {
+    knocked_at("same", PORT);
+}
+
+/// Copies while a stranger calls the server's port and this one.
+fn knocked_at(data_ports: &str, data_port: u16) {
     let dir = tempfile::tempdir().unwrap();
     let (folder, token) = (dir.path().display(), token_in(dir.path()));
     let me = std::env::current_exe().unwrap();
@@ -83,13 +93,13 @@ fn copies_go_on_while_a_stranger_knocks() {
         path = "{folder}"
         [[program]]
         end = "b"
-        run = ["fullpipe", "serve", "--guest", "--bind", "10.0.2.1", "--port", "{PORT}", "--data-ports", "{DATA_PORT}",
+        run = ["fullpipe", "serve", "--guest", "--bind", "10.0.2.1", "--port", "{PORT}", "--data-ports", "{data_ports}",
                "--root", "/space", "--token-file", "{folder}/token"]
         [[program]]
         end = "a"
         wait = false
         run = ["{me}", "stranger::the_stranger_itself", "--exact"]
-        env = {{ {KNOCKS_AT} = "10.0.2.1:{PORT},10.0.2.1:{DATA_PORT}" }}
+        env = {{ {KNOCKS_AT} = "10.0.2.1:{PORT},10.0.2.1:{data_port}" }}
         [[program]]
         end = "a"
         start = "1s"

@@ -57,6 +57,7 @@ fn setup_for(dir: &Path, push: bool, direct: DirectIo) -> Vec<u8> {
         checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
+        inplace: false,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
     let target = Target {

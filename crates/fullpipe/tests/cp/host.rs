@@ -72,7 +72,7 @@ impl Host {
             let text = format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {0}/host_key\nAuthorizedKeysFile {0}/authorized_keys\n\
                  StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nPermitRootLogin yes\n\
-                 KbdInteractiveAuthentication no\nMaxStartups 9\nLogLevel ERROR\n\
+                 KbdInteractiveAuthentication no\nMaxStartups 9\nLogLevel ERROR\nSubsystem sftp internal-sftp\n\
                  SetEnv HOME={0}/home XDG_RUNTIME_DIR={0}/run PATH={0}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
                 at.display()
             );

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod bad_input;
+mod bench;
 mod changes;
 mod config;
 mod content;
@@ -17,6 +18,7 @@ mod filters;
 #[path = "../common/firewall.rs"]
 mod firewall;
 mod host;
+mod in_place;
 mod large;
 mod names;
 mod patterns;

@@ -216,6 +216,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
+        inplace: false,
     };
     let paths = vec![b"/".to_vec()];
     let task = message::Task::Pull(message::Sources {

@@ -85,6 +85,10 @@ pub struct Args {
     /// Keep hard links among the copied files
     #[arg(long, short = 'H', help_heading = FILES)]
     pub hard_links: bool,
+    /// Write into the files that the destination has, not into new ones that take their place: hard links and inodes stay, no
+    /// second file needs room, and readers see a file while it changes
+    #[arg(long, conflicts_with = "update", help_heading = FILES)]
+    pub inplace: bool,
     /// Flush each file to disk before it gets its name
     #[arg(long, help_heading = FILES)]
     pub fsync: bool,
@@ -277,6 +281,7 @@ impl Args {
             (self.hard_links, "--hard-links"),
             (self.delete, "--delete"),
             (self.no_owner, "--no-owner"),
+            (self.inplace, "--inplace"),
             (self.fsync, "--fsync"),
             (self.preserve, "--preserve"),
             (self.verify, "--verify"),

@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags with the same meaning, and what to do instead.
-const INSTEAD: [(&[&str], &str); 31] = [
+const INSTEAD: [(&[&str], &str); 30] = [
     (
         &["-z", "-C", "--compress", "--zc", "--zl"],
         "nothing is compressed; compress before the copy: zstd -c x | fullpipe cp - host:x.zst",
@@ -69,7 +69,6 @@ const INSTEAD: [(&[&str], &str); 31] = [
         &["-b", "--backup", "--backup-dir", "--suffix", "--link-dest", "--copy-dest", "--compare-dest"],
         "no older files are kept; keep snapshots at the destination",
     ),
-    (&["--inplace"], "a file gets its name when it is whole, and until then the old one stays"),
     (&["-y", "--fuzzy", "--no-whole-file", "--no-W"], "files are sent whole, over all streams"),
     (&["--itemize-changes"], "use -v to name what is copied"),
     (&["--password-file"], "use --token-file FILE"),

@@ -70,6 +70,7 @@ fn check(args: &Args, output: bool) -> Result {
         ("-u", args.update),
         ("-c", args.checksum),
         ("-H", args.hard_links),
+        ("--inplace", args.inplace),
         ("--remove-source-files", args.remove_source_files),
         ("-p", args.preserve),
         ("--chmod", args.chmod.is_some()),

@@ -165,6 +165,10 @@ impl Choice {
                 self.found_no_udp = true;
                 format!("no answer over UDP from {to} within {} s; copying over TCP", within.as_secs_f64())
             }
+            TransferError::TcpOnly(peer) => {
+                self.found_no_udp = true;
+                format!("{peer} takes data over TCP alone; copying over TCP")
+            }
             // A disk is no better over TCP.
             error if moved || error.class() == ExitClass::Record => return None,
             error => format!("the copy failed over UDT: {error}; copying over TCP"),
@@ -405,6 +409,9 @@ mod tests {
         for words in [&["--transport", "udt"][..], &["--transport", "tcp"], &["--pacing", "1gbit"]] {
             assert_eq!(choice(&memory, &endpoint).leave_udp(&dropped, &mut how(words), false), None, "{words:?}");
         }
+        let refused = TransferError::TcpOnly("host".to_owned());
+        let said = choice(&memory, &endpoint).leave_udp(&refused, &mut how(&[]), false).unwrap();
+        assert_eq!(said, "host takes data over TCP alone; copying over TCP");
         let (mut first, mut auto) = (choice(&memory, &endpoint), how(&[]));
         assert_eq!(first.leave_udp(&TransferError::Stalled { seconds: 60.0 }, &mut auto, true), None);
         assert_eq!(first.leave_udp(&TransferError::Busy("x".to_owned()), &mut auto, false), None);

@@ -17,8 +17,8 @@ use fullpipe_transfer::protocol::message::{Summary, Task};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
 
-/// Largest number of descriptors handed over: the connection and the folder.
-const MAX_FDS: usize = 2;
+/// Largest number of descriptors handed over: the connection, the folder, and the channel for data streams.
+const MAX_FDS: usize = 3;
 /// Longest message, bytes. One message has the names of all sources of a client, up to four times as long here.
 const MAX_MESSAGE: u32 = 64 << 20;
 
@@ -29,6 +29,8 @@ pub struct Job {
     pub peer: String,
     /// The work.
     pub work: Work,
+    /// Whether the data streams come to the server's own port. Then the last descriptor is the channel through which they come.
+    pub shares_port: bool,
 }
 
 /// The kind of work.
@@ -73,6 +75,8 @@ pub enum Ask {
     },
     /// Asks whether a client may measure now.
     LetIn,
+    /// Asks for the streams with these preambles, which are to come to the server's own port.
+    Streams(Vec<Vec<u8>>),
     /// Reports a file at the destination that is not trusted as this copy's own, as `NAME: WHY`. There is no answer.
     Distrusts(String),
     /// Reports that a run begins. There is no answer.

@@ -1,8 +1,8 @@
 //! The process that serves one client. What goes wrong in it affects that client alone.
 //!
 //! The process is confined to the server's folder (Landlock), cannot connect over TCP, has a limit on its memory, and keeps few
-//! capabilities if it runs as root. From the server it has only the client's connection, the folder, and the channel on its
-//! standard input.
+//! capabilities if it runs as root. From the server it has only the client's connection, the folder, the channel on its
+//! standard input, and with `--data-ports same` one through which its data streams come.
 
 use std::io;
 use std::net::TcpStream;
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, PoisonError};
 
+use fullpipe_net::shared_port::SharedStreams;
 use fullpipe_net::wire::Request;
 use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, ExitClass};
@@ -50,11 +51,12 @@ pub fn run() -> Result {
     SigSet::from(Signal::SIGHUP).thread_block().map_err(|e| lacks("cannot block the hangup signal")(e.into()))?;
     // The kernel names a process after the link that it was started by, "exe". Only people read the name.
     let _ = set_name(c"fullpipe");
-    let (Job { peer, work }, fds) = receive_job(&mut server).map_err(failed)?;
+    let (Job { peer, work, shares_port }, fds) = receive_job(&mut server).map_err(failed)?;
     let mut fds = fds.into_iter();
     let missing = || failed(io::ErrorKind::InvalidInput.into());
     let socket = TcpStream::from(fds.next().ok_or_else(missing)?);
-    let folder = fds.next();
+    let folder = if matches!(work, Work::Copy(_)) { fds.next() } else { None };
+    let streams = if shares_port { Some(UnixStream::from(fds.next().ok_or_else(missing)?)) } else { None };
     limit();
     let ports = match &work {
         Work::Measure(options) => options.data_ports,
@@ -63,7 +65,7 @@ pub fn run() -> Result {
     drop_capabilities(ports).map_err(lacks("cannot give up capabilities"))?;
     // The server tells its operator once where this kernel has no Landlock.
     confine(folder.as_ref().map(AsFd::as_fd)).map_err(|e| Failure::new(ExitClass::Missing, e))?;
-    let access = ParentAccess::new(server).map_err(failed)?;
+    let access = ParentAccess::new(server, streams).map_err(failed)?;
     let done = match work {
         Work::Measure(options) => {
             let measured = fullpipe_net::serve::measure(socket, &peer, &options, &access);
@@ -177,11 +179,13 @@ fn gap(status: RulesetStatus) -> Option<&'static str> {
 struct ParentAccess {
     /// The channel and the answers. Locked while one request is sent and answered; nothing else is done meanwhile.
     line: Mutex<(UnixStream, Receiver<Answer>)>,
+    /// The channel for the streams that come to the server's own port, if they come there.
+    streams: Option<UnixStream>,
 }
 
 impl ParentAccess {
     /// Listens to the server; the process ends when the server does.
-    fn new(server: UnixStream) -> io::Result<ParentAccess> {
+    fn new(server: UnixStream, streams: Option<UnixStream>) -> io::Result<ParentAccess> {
         let mut hears = server.try_clone()?;
         let (answers, answered) = mpsc::channel();
         let listen = move || {
@@ -195,7 +199,7 @@ impl ParentAccess {
             std::process::exit(ExitClass::Peer as i32);
         };
         std::thread::Builder::new().name("server".into()).stack_size(256 << 10).spawn(listen)?;
-        Ok(ParentAccess { line: Mutex::new((server, answered)) })
+        Ok(ParentAccess { line: Mutex::new((server, answered)), streams })
     }
 
     fn tell(&self, what: &Ask) {
@@ -233,6 +237,10 @@ impl server::AccessControl for ParentAccess {
     fn distrusts(&self, file: &str) {
         self.tell(&Ask::Distrusts(file.to_owned()));
     }
+
+    fn shared_port(&self) -> Option<&dyn SharedStreams> {
+        self.streams.is_some().then_some(self)
+    }
 }
 
 impl fullpipe_net::serve::Gatekeeper for ParentAccess {
@@ -246,6 +254,17 @@ impl fullpipe_net::serve::Gatekeeper for ParentAccess {
 
     fn begins(&self, request: &Request) {
         self.tell(&Ask::Begins(request.clone()));
+    }
+
+    fn shared_port(&self) -> Option<&dyn SharedStreams> {
+        self.streams.is_some().then_some(self)
+    }
+}
+
+impl SharedStreams for ParentAccess {
+    fn expect(&self, preambles: Vec<Vec<u8>>) -> std::result::Result<UnixStream, Denial> {
+        let line = self.streams.as_ref().and_then(|line| line.try_clone().ok()).ok_or_else(no_answer)?;
+        yes(self.ask(&Ask::Streams(preambles))).map(|()| line)
     }
 }
 

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fullpipe_net::serve::{Event, MeasurementPolicy, PendingClient, Purpose};
+use fullpipe_net::shared_port::{Expectation, SharedPort};
 use fullpipe_net::wire::is_proof;
 use fullpipe_net::{Admitted, AnonymousLimits, NetError};
 use fullpipe_path::ExitClass;
+use fullpipe_path::transport::MAX_STREAMS;
 use fullpipe_transfer::protocol::message::Task;
 use fullpipe_transfer::resolve::Base;
 use nix::sys::signal::Signal;
@@ -39,6 +41,8 @@ pub struct Parent {
     pub access: Option<TokenAccess>,
     /// The limits of clients without a token; none if they have none.
     pub limits: Option<AnonymousLimits>,
+    /// The server's own port, if data streams come there.
+    pub shared: Option<SharedPort>,
     /// The present clients, for the log.
     pub clients: Clients,
     /// The form of the log.
@@ -54,6 +58,10 @@ struct Served<'a> {
     /// A duplicate of the client's connection, with which the limits can end it.
     control: TcpStream,
     admitted: Option<Admitted>,
+    /// This end of the channel for data streams, if they come to the server's own port.
+    streams: Option<UnixStream>,
+    /// The streams that the client's session expects there.
+    expected: Option<Expectation>,
     /// Whether the client has shown or proved a token here. The other process is not believed.
     has_token: bool,
     copy: Copy<'a>,
@@ -76,10 +84,14 @@ impl Parent {
         };
         // All that can fail comes before the process starts: from there on, nothing returns before `end` has waited for it.
         let control = socket.try_clone().map_err(system("doubling a descriptor"))?;
+        let streams =
+            self.shared.as_ref().map(|_| UnixStream::pair()).transpose().map_err(system("opening a channel"))?;
         let (mut channel, mut child) = start().map_err(system("starting a process for a client"))?;
-        let job = Job { peer: peer.to_owned(), work };
-        let fds: Vec<_> = [socket.as_fd()].into_iter().chain(folder).collect();
+        let job = Job { peer: peer.to_owned(), work, shares_port: streams.is_some() };
+        let (streams, theirs) = streams.unzip();
+        let fds: Vec<_> = [socket.as_fd()].into_iter().chain(folder).chain(theirs.as_ref().map(AsFd::as_fd)).collect();
         let sent = send_job(&mut channel, &job, &fds);
+        drop(theirs);
         // From here on only the other process holds the connection, which ends with it.
         drop(socket);
         let mut served = Served {
@@ -87,6 +99,8 @@ impl Parent {
             guest,
             control,
             admitted: None,
+            streams,
+            expected: None,
             has_token: false,
             copy: Copy::new(peer),
             present: None,
@@ -133,10 +147,11 @@ impl Parent {
                 }
                 Ask::Grant(secret) => self.grant(&secret, served),
                 Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served),
-                Ask::LetIn | Ask::Admit(_) if self.access.is_some() && !served.has_token => {
+                Ask::LetIn | Ask::Admit(_) | Ask::Streams(_) if self.access.is_some() && !served.has_token => {
                     Answer::No("no token was shown".to_owned().into())
                 }
                 Ask::LetIn => self.let_in(channel, served),
+                Ask::Streams(preambles) => self.expect(preambles, served),
                 Ask::Admit(task) => match served.guest.let_in(Purpose::Other) {
                     Ok(()) => {
                         self.clients.served(served.peer);
@@ -183,6 +198,24 @@ impl Parent {
                 Answer::Yes
             }
             Err(refusal) => Answer::No(refusal.into()),
+        }
+    }
+
+    /// Has a client's streams handed over that come to the server's own port.
+    fn expect(&self, preambles: Vec<Vec<u8>>, served: &mut Served<'_>) -> Answer {
+        let no = |why: &str| Answer::No(why.to_owned().into());
+        let (Some(port), Some(line)) = (&self.shared, &served.streams) else { return no("it has no streams there") };
+        if !served.guest.is_in() || preambles.len() > usize::from(MAX_STREAMS) {
+            return no("it may not have so many streams now");
+        }
+        let from = served.control.peer_addr().map(|peer| peer.ip());
+        let expected = from.and_then(|from| port.expect(from, preambles, line.try_clone()?));
+        match expected {
+            Ok(expected) => {
+                served.expected = Some(expected);
+                Answer::Yes
+            }
+            Err(error) => no(&error.to_string()),
         }
     }
 
@@ -282,6 +315,7 @@ mod tests {
             copies: None,
             access,
             limits: None,
+            shared: None,
             clients: Clients::default(),
             told,
             metrics: Metrics::new(),
@@ -300,6 +334,8 @@ mod tests {
                 guest,
                 control: socket,
                 admitted: None,
+                streams: None,
+                expected: None,
                 has_token: false,
                 copy,
                 present: None,

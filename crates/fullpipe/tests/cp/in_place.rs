@@ -1,0 +1,138 @@
+//! `--inplace`: what is copied is written into the files that are there, whole or not at all wrong.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use crate::host::{Host, until};
+use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow};
+use crate::tree::{bytes, leftovers, mode, only, same, same_content, write};
+
+fn inode(host: &Host, name: &str) -> u64 {
+    host.file(name).metadata().unwrap().ino()
+}
+
+#[test]
+fn the_content_goes_into_the_file_itself() {
+    both_ways(|push| {
+        let host = Host::start();
+        for (name, len, old) in
+            [("large", 5 * MIB + 3, 9 * MIB), ("larger", 5 * MIB, MIB), ("small", 300, 9000), ("empty", 0, 7)]
+        {
+            write(host.file(&format!("from/{name}")), bytes(len, 1));
+            write(host.file(&format!("to/from/{name}")), bytes(old, 2));
+            fs::hard_link(host.file(&format!("to/from/{name}")), host.file(&format!("to/{name}"))).unwrap();
+        }
+        write(host.file("from/new"), bytes(5 * MIB, 3));
+        mode(host.file("from/large"), 0o600);
+        // Holes, where there are data.
+        let sparse = File::create(host.file("from/sparse")).unwrap();
+        sparse.set_len(20 * MIB as u64).unwrap();
+        sparse.write_all_at(&[7; 4096], 10 * MIB as u64).unwrap();
+        write(host.file("to/from/sparse"), bytes(20 * MIB, 4));
+        let names = ["large", "larger", "small", "empty", "sparse"];
+        let before: Vec<_> = names.iter().map(|name| inode(&host, &format!("to/from/{name}"))).collect();
+        host.copy(push, "-r --inplace --verify", "from", "to/").ok();
+        same(&host.file("from"), &host.file("to/from"));
+        for (name, before) in names.iter().zip(before) {
+            assert_eq!(inode(&host, &format!("to/from/{name}")), before, "{name}");
+            if *name != "sparse" {
+                same_content(&host.file(&format!("from/{name}")), &host.file(&format!("to/{name}")));
+            }
+        }
+        assert!(leftovers(&host.file("to")).is_empty());
+    });
+}
+
+#[test]
+fn a_killed_copy_goes_on_in_the_same_file() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("to/large"), bytes(LARGE + MIB, 5));
+        let before = inode(&host, "to/large");
+        write(host.file("large"), bytes(LARGE, 7));
+        let running = repeat(&host, push, &format!("--inplace {SLOW}")).start();
+        until("blocks in the journal", || crate::host::journalled(&host.file("to")) > 500);
+        running.kill();
+        // What has come is seen under the file's own name.
+        assert_eq!((inode(&host, "to/large"), host.file("to/large").metadata().unwrap().len()), (before, LARGE as u64));
+        let done = repeat(&host, push, "--inplace").ok();
+        let sent = done.number("bytes");
+        assert!(sent > 0 && sent < (LARGE - 2 * MIB) as u64, "{sent} bytes were sent again");
+        only(&host.file("to"), &["large"]);
+        same(&host.file("large"), &host.file("to/large"));
+        assert_eq!(inode(&host, "to/large"), before);
+    });
+}
+
+/// What an attempt without the flag has begun does not confuse one with it.
+#[test]
+fn a_copy_that_was_begun_beside_the_file_ends_right() {
+    let host = Host::start();
+    write(host.file("to/large"), bytes(MIB, 5));
+    slow(&host, true).kill();
+    repeat(&host, true, "--inplace").ok();
+    only(&host.file("to"), &["large"]);
+    same(&host.file("large"), &host.file("to/large"));
+}
+
+#[test]
+fn names_of_one_file_get_their_own_content() {
+    both_ways(|push| {
+        let host = Host::start();
+        for (len, name) in [(5 * MIB, "large"), (300, "small")] {
+            write(host.file(&format!("from/{name}-1")), bytes(len, 1));
+            write(host.file(&format!("from/{name}-2")), bytes(len, 2));
+            write(host.file(&format!("to/from/{name}-1")), bytes(len, 3));
+            fs::hard_link(host.file(&format!("to/from/{name}-1")), host.file(&format!("to/from/{name}-2"))).unwrap();
+        }
+        host.copy(push, "-r --inplace", "from", "to/").ok();
+        same(&host.file("from"), &host.file("to/from"));
+    });
+}
+
+/// Emptied, it could not be copied.
+#[test]
+fn the_source_itself_is_not_emptied() {
+    let host = Host::start();
+    for (name, len) in [("large", 5 * MIB), ("small", 300)] {
+        write(host.file(&format!("from/{name}")), bytes(len, 1));
+        let mut cp = host.cp();
+        cp.words("--inplace").arg(host.file(&format!("from/{name}"))).arg(host.far("from/"));
+        cp.ok();
+        assert_eq!(fs::read(host.file(&format!("from/{name}"))).unwrap(), bytes(len, 1));
+    }
+    assert!(leftovers(&host.file("from")).is_empty());
+}
+
+#[test]
+fn what_contradicts_it_is_refused() {
+    let host = Host::start();
+    write(host.file("x"), "x");
+    host.copy(true, "-u --inplace", "x", "y").fails(2, "--inplace");
+    let mut cp = host.cp();
+    cp.words("--inplace -").arg(host.far("y")).fails(2, "--inplace");
+    // What is no regular file is replaced, or refused, as always.
+    std::os::unix::fs::symlink("x", host.file("link")).unwrap();
+    write(host.file("source"), "new");
+    host.copy(true, "-T --inplace", "source", "link").run();
+    assert!(["x", "new"].contains(&fs::read_to_string(host.file("x")).unwrap().as_str()));
+}
+
+#[test]
+fn the_file_of_another_user_stays_as_it_is() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let host = Host::start();
+    for (name, len) in [("large", 5 * MIB), ("small", 300)] {
+        write(host.file(name), bytes(len, 1));
+        write(host.file(&format!("to/{name}")), "old");
+        mode(host.file(&format!("to/{name}")), 0o666);
+        mode(host.file("to"), 0o777);
+        let mut cp = host.cp();
+        cp.far_program(&host.unprivileged()).words("--inplace").arg(host.file(name)).arg(host.far("to/"));
+        cp.fails(1, "it belongs to another user, so --inplace cannot set its permissions and times");
+        assert_eq!(fs::read_to_string(host.file(&format!("to/{name}"))).unwrap(), "old");
+    }
+    assert!(leftovers(&host.file("to")).is_empty());
+}
