@@ -23,7 +23,9 @@ BYTES_PER_DATAGRAM = 4 * 1_456
 def datagrams() -> int:
     """Datagrams of UDP that this host has sent."""
     names, counts = (
-        line.split()[1:] for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Udp:")
+        line.split()[1:]
+        for line in Path("/proc/net/snmp").read_text().splitlines()
+        if line.startswith("Udp:")
     )
     return int(dict(zip(names, counts, strict=True))["OutDatagrams"])
 

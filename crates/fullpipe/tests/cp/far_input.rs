@@ -56,7 +56,7 @@ fn setup_for(dir: &Path, push: bool, direct: DirectIo) -> Vec<u8> {
         update: false,
         checksum: false,
         sample_ns: 0,
-        stall_ns: 1_000_000_000,
+        stall_ns: 3_000_000_000,
         inplace: false,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
