@@ -145,9 +145,7 @@ def rclone_sftp(servers: Servers, job: Job) -> Peer:
     """Rclone over SFTP, which compares checksums at the end."""
     program = need("rclone", "rclone")
     port = servers.rclone("sftp", job.into, "--no-auth", "--dir-cache-time=1ns")
-    word = subprocess.run(
-        [program, "obscure", "any"], check=True, capture_output=True, text=True
-    )
+    word = subprocess.run([program, "obscure", "any"], check=True, capture_output=True, text=True)
     far = [f"--sftp-host={ADDRESS}", f"--sftp-port={port}", "--sftp-user=any"]
     far.append(f"--sftp-pass={word.stdout.strip()}")
     command = [program, "--config=", *far, "copy", str(job.source), ":sftp:"]
@@ -188,9 +186,7 @@ def cp(_: Servers, job: Job) -> Peer:
 def dd(_: Servers, job: Job) -> Peer:
     """Dd, which shows the disk's speed for one block after the other."""
     ends = [f"if={job.source}", f"of={job.into / job.source.name}"]
-    return Peer(
-        "dd bs=8M, direct", ["dd", "bs=8M", "iflag=direct", "oflag=direct", *ends]
-    )
+    return Peer("dd bs=8M, direct", ["dd", "bs=8M", "iflag=direct", "oflag=direct", *ends])
 
 
 @dataclass(frozen=True)
@@ -257,9 +253,7 @@ def disk(args: argparse.Namespace, base: Path) -> Iterator[Job]:
     size = int(args.gib * 2**30)
     room = (5 * size // 2 + 2**30) & -CHUNK
     if shutil.disk_usage(args.disk).free < room + 2**30:
-        raise Missing(
-            f"{args.disk} has no room for {room / 2**30:.1f} GiB; give another --disk"
-        )
+        raise Missing(f"{args.disk} has no room for {room / 2**30:.1f} GiB; give another --disk")
     with xfs(base, args.disk, room):
         source, into = folders(base)
         fill(source / "file", size, random=True)
@@ -317,9 +311,7 @@ def ready(job: Job) -> None:
         scratch.unlink()
 
 
-def ours(
-    servers: Servers, job: Job, encrypted: bool, program: str = FULLPIPE
-) -> list[str]:
+def ours(servers: Servers, job: Job, encrypted: bool, program: str = FULLPIPE) -> list[str]:
     """The command of fullpipe or of another build of it."""
     flags = ["--quiet", *job.flags]
     if encrypted:
@@ -340,9 +332,7 @@ def once(job: Job, command: list[str]) -> None:
     compare = ["diff", "--recursive", "--brief", str(job.source.parent), str(job.into)]
     differences = subprocess.run(compare, capture_output=True, text=True)
     if differences.returncode:
-        raise Failed(
-            f"{' '.join(command)}: not a copy: {differences.stdout.strip()[:500]}"
-        )
+        raise Failed(f"{' '.join(command)}: not a copy: {differences.stdout.strip()[:500]}")
 
 
 def measure(job: Job, command: list[str]) -> Cost:
@@ -359,18 +349,14 @@ def measure(job: Job, command: list[str]) -> Cost:
     return cost
 
 
-def line(
-    what: str, asked: str, measured: str, mine: str, theirs: str, ok: bool | None
-) -> bool:
+def line(what: str, asked: str, measured: str, mine: str, theirs: str, ok: bool | None) -> bool:
     """Prints a line of the table; without a bar there is no verdict."""
     word = "" if ok is None else verdict(ok)
     print(f"| {what} | {asked} | {measured} | {mine} | {theirs} | {word} |", flush=True)
     return ok is not False
 
 
-def compare(
-    servers: Servers, job: Job, peer: Peer, bar: float | None, rounds: int
-) -> bool:
+def compare(servers: Servers, job: Job, peer: Peer, bar: float | None, rounds: int) -> bool:
     """Runs both programs in turn and prints two lines."""
     command = ours(servers, job, peer.encrypted)
     both: list[tuple[Cost, Cost]] = []
@@ -422,9 +408,7 @@ def earlier(program: str, encrypted: bool) -> Callable[[Servers, Job], Peer]:
 
     def another_build(servers: Servers, job: Job) -> Peer:
         way = "over ssh, encrypted" if encrypted else "to a server, not encrypted"
-        return Peer(
-            f"{program}, {way}", ours(servers, job, encrypted, program), encrypted
-        )
+        return Peer(f"{program}, {way}", ours(servers, job, encrypted, program), encrypted)
 
     return another_build
 
@@ -453,9 +437,7 @@ def table(row: Row, job: Job, servers: Servers, rounds: int) -> bool:
 
 def main() -> int:
     """Prints the tables; 1 if a bar is missed or a copy fails."""
-    parser = argparse.ArgumentParser(
-        description="fullpipe cp against its peers, over loopback"
-    )
+    parser = argparse.ArgumentParser(description="fullpipe cp against its peers, over loopback")
     parser.add_argument(
         "--only",
         choices=ROWS,
@@ -467,23 +449,15 @@ def main() -> int:
         metavar="PROGRAM",
         help="compare with this other build of fullpipe instead, with and without encryption",
     )
-    parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer"
-    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer")
     parser.add_argument("--gib", type=float, default=4, help="size of the large file")
-    parser.add_argument(
-        "--files", type=int, default=100_000, help="number of small files"
-    )
-    parser.add_argument(
-        "--disk", type=Path, default=Path("/var/tmp"), help="folder on a disk"
-    )
+    parser.add_argument("--files", type=int, default=100_000, help="number of small files")
+    parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="folder on a disk")
     args = parser.parse_args()
     isolate()
     print(f"{machine()}; medians (least to most) of {args.rounds} pairs")
     if (load := os.getloadavg()[0]) > QUIET:
-        print(
-            f"Something else is running here (load {load:.1f}); the figures are useless."
-        )
+        print(f"Something else is running here (load {load:.1f}); the figures are useless.")
     good = True
     for name in args.only or ROWS:
         row = ROWS[name]

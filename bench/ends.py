@@ -31,9 +31,7 @@ ADDRESS = "127.0.0.1"
 PR_SET_CHILD_SUBREAPER = 36
 #: The longest time in s for one copy, and for its server to start or to become idle.
 LONGEST, PATIENCE = 900.0, 10.0
-SBIN = os.pathsep.join(
-    [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
-)
+SBIN = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 SSHD = """\
 Port {port}
 ListenAddress 127.0.0.1
@@ -82,9 +80,7 @@ def need(program: str, package: str) -> str:
     """
     found = shutil.which(program, path=SBIN)
     if not found:
-        raise Missing(
-            f"{program} is missing; install it with apt-get install {package}"
-        )
+        raise Missing(f"{program} is missing; install it with apt-get install {package}")
     return found
 
 
@@ -120,17 +116,12 @@ def isolate() -> None:
         "--kill-child",
         "--mount-proc",
     ]
-    if (
-        os.geteuid() != 0
-        or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0
-    ):
+    if os.geteuid() != 0 or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
         return
     os.environ["IN_NAMESPACE"] = "1"
     # The terminal interrupts the inner process; this one only waits until it has cleaned up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    inner = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", *unshare, sys.executable, *sys.argv]
-    )
+    inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *unshare, sys.executable, *sys.argv])
     try:
         sys.exit(inner.wait())
     finally:
@@ -201,12 +192,8 @@ class Watch:
                         continue
                     word = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]
                     status = Path(f"/proc/{pid}/status").read_text().splitlines()
-                    peak = next(
-                        line.split()[1] for line in status if line.startswith("VmHWM")
-                    )
-                    self.peaks[word] = max(
-                        self.peaks.get(word, 0), int(peak) * 1024 / 1e6
-                    )
+                    peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
+                    self.peaks[word] = max(self.peaks.get(word, 0), int(peak) * 1024 / 1e6)
 
     def __enter__(self) -> Watch:
         """Starts the watch."""
@@ -237,9 +224,7 @@ def run(command: Sequence[str]) -> Cost:
             timeout=LONGEST,
         )
     except subprocess.TimeoutExpired:
-        raise Failed(
-            f"{' '.join(command)}: not finished after {LONGEST:.0f} s"
-        ) from None
+        raise Failed(f"{' '.join(command)}: not finished after {LONGEST:.0f} s") from None
     finally:
         wall = time.monotonic() - start
         calm(before)
@@ -274,9 +259,7 @@ class Servers:
         """
         log = self.folder / f"{port}.log"
         with log.open("wb") as words:
-            server = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=words, stderr=words
-            )
+            server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
         self.running.append(server)
         listening = f":{port:04X} 00000000:0000 0A"
         start = time.monotonic()
@@ -308,21 +291,15 @@ class Servers:
         for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
             (self.folder / name).write_text(text.format(port=port, folder=self.folder))
         self.start([sshd, "-D", "-e", "-f", str(self.folder / "sshd_config")], port)
-        self.ssh_command = (
-            f"{need('ssh', 'openssh-client')} -F {self.folder / 'ssh_config'}"
-        )
+        self.ssh_command = f"{need('ssh', 'openssh-client')} -F {self.folder / 'ssh_config'}"
         return self.ssh_command
 
     def rsync(self, root: Path) -> str:
         """Starts an rsync daemon that writes below `root`; returns its URL."""
         rsync, port = need("rsync", "rsync"), free_port()
         config = self.folder / "rsyncd.conf"
-        user = (
-            f"uid = {os.getuid()}\ngid = {os.getgid()}\n" if os.geteuid() == 0 else ""
-        )
-        config.write_text(
-            f"use chroot = no\n{user}[root]\npath = {root}\nread only = no\n"
-        )
+        user = f"uid = {os.getuid()}\ngid = {os.getgid()}\n" if os.geteuid() == 0 else ""
+        config.write_text(f"use chroot = no\n{user}[root]\npath = {root}\nread only = no\n")
         self.start(
             [
                 rsync,
@@ -381,9 +358,7 @@ class Servers:
             "-port",
             str(port),
         ]
-        self.start(
-            [gridftp, "-c", str(config), "-allow-anonymous", *user, *here, *flags], port
-        )
+        self.start([gridftp, "-c", str(config), "-allow-anonymous", *user, *here, *flags], port)
         return f"ftp://{ADDRESS}:{port}"
 
     def rclone(self, kind: str, root: Path, *flags: str) -> int:
@@ -448,9 +423,7 @@ def xfs(point: Path, disk: Path, size: int) -> Iterator[None]:
         subprocess.run(write, check=True, capture_output=True)
         subprocess.run([mkfs, "-q", "-K", image.name], check=True)
         attach = ["losetup", "--find", "--show", "--direct-io=on", image.name]
-        device = subprocess.run(
-            attach, check=True, capture_output=True, text=True
-        ).stdout.strip()
+        device = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
         try:
             subprocess.run(["mount", "-t", "xfs", device, str(point)], check=True)
         finally:
