@@ -1,8 +1,8 @@
 """Has one GridFTP server send a file to another over UDT.
 
-`globus-url-copy -udt` asks for UDT only where it authenticates; to a server without authentication it sends the
-data over TCP, without a word. So this client speaks to both servers itself (GFD.20; SITE SETNETSTACK is the
-Grid Community Toolkit's), and fails if no datagrams went.
+`globus-url-copy -udt` sent no datagram to a server without authentication: the data went over TCP, without a
+word. So this client speaks to both servers itself (GFD.20; SITE SETNETSTACK is the Grid Community Toolkit's),
+and fails if no datagrams went.
 
     python3 bench/gridftp_udt.py FROM_PORT FILE TO_PORT FILE
 """
