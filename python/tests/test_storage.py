@@ -30,7 +30,7 @@ def write(
 ) -> None:
     """Writes the record of a measurement, as `measure disk:` does, or `measure mount:`."""
     run = {"folder": "/scratch", "operation": "read", "threads": 1, "block_bytes": 8 << 20} | about
-    header = {
+    header: dict[str, Any] = {
         "kind": "storage", "version": 1, "id": name, "program": "0.1.0", "kernel": "6.12",
         "storage": run | {"direct": True, "size_bytes": 10**9},
         "file_system": {"type": "xfs", "total_bytes": 10**12, "free_bytes": 10**11, "device": "sda1"},
