@@ -4,9 +4,13 @@ use crate::congestion::INITIAL_WINDOW_PACKETS;
 
 /// A ring of slots. It has memory for as many packets as were ever held at once, up to twice as many: so a connection that has
 /// not shown whose it is costs little, as does a direction that a stream does not use, or a path that needs less than the window.
+///
+/// The memory is written to in its own order, also where a lost packet will come later. Otherwise neighbouring pages of a process
+/// lie apart in a guest's memory, and the host maps each piece by itself: user-mode Linux ends a process that has more pieces than
+/// the host's `vm.max_map_count`.
 #[derive(Debug)]
 pub struct Slots {
-    /// The slots that have memory.
+    /// The slots that have been used, and those before them. There is room for all.
     bytes: Vec<u8>,
     /// Payload bytes in each of these that holds a packet.
     lengths: Vec<u16>,
@@ -23,7 +27,7 @@ impl Slots {
     pub fn new(first: u64, packets: usize, slot_bytes: usize) -> Slots {
         let packets = packets.max(2);
         let now = packets.min(INITIAL_WINDOW_PACKETS);
-        Slots { bytes: vec![0; now * slot_bytes], lengths: vec![0; now], packets, slot_bytes, origin: first }
+        Slots { bytes: Vec::with_capacity(now * slot_bytes), lengths: vec![0; now], packets, slot_bytes, origin: first }
     }
 
     /// Packets that there may be at once.
@@ -62,6 +66,7 @@ impl Slots {
         }
         let slot = self.slot(index);
         let at = slot * self.slot_bytes;
+        self.touch(at + self.slot_bytes);
         (&mut self.bytes[at..at + self.slot_bytes], &mut self.lengths[slot])
     }
 
@@ -69,14 +74,21 @@ impl Slots {
     fn grow(&mut self, first: u64, needed: usize) {
         let (old, seam) = (self.lengths.len(), self.slot(first));
         let new = needed.max((2 * old).min(self.packets));
-        let mut bytes = vec![0; new * self.slot_bytes];
-        let (behind, before) = (&self.bytes[seam * self.slot_bytes..], &self.bytes[..seam * self.slot_bytes]);
-        bytes[..behind.len()].copy_from_slice(behind);
-        bytes[behind.len()..][..before.len()].copy_from_slice(before);
+        self.touch(old * self.slot_bytes);
+        let mut bytes = Vec::with_capacity(new * self.slot_bytes);
+        bytes.extend_from_slice(&self.bytes[seam * self.slot_bytes..]);
+        bytes.extend_from_slice(&self.bytes[..seam * self.slot_bytes]);
         self.bytes = bytes;
         self.lengths.rotate_left(seam);
         self.lengths.resize(new, 0);
         self.origin = first;
+    }
+
+    /// Writes to the memory up to `end`, bytes.
+    fn touch(&mut self, end: usize) {
+        if end > self.bytes.len() {
+            self.bytes.resize(end, 0);
+        }
     }
 
     fn slot(&self, index: u64) -> usize {
@@ -91,6 +103,8 @@ mod tests {
     #[test]
     fn memory_is_taken_for_what_is_held_at_once() {
         let mut slots = Slots::new(7, 1000, 3);
+        slots.fill(7, 9);
+        assert_eq!(slots.bytes, [0; 9], "what comes later has its memory");
         let fill = |slots: &mut Slots, first, index: u64| {
             let (slot, length) = slots.fill(first, index);
             slot.fill(index as u8);
