@@ -3,10 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::path_error::PathError;
-use crate::units::{Rate, Size};
+use crate::units::{Rate, Size, serde_as_text};
 
 /// Cross traffic: other traffic through the same bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,14 +53,4 @@ impl fmt::Display for Cross {
     }
 }
 
-impl Serialize for Cross {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Cross {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+serde_as_text!(Cross);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use crate::units::serde_as_text;
 
 /// Largest code point: it has six bits.
 const MAX: u8 = 63;
@@ -77,17 +77,7 @@ impl fmt::Display for Dscp {
     }
 }
 
-impl Serialize for Dscp {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Dscp {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        crate::units::from_text(d)
-    }
-}
+serde_as_text!(Dscp);
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::path_error::PathError;
-use crate::units::{Size, Time};
+use crate::units::{Size, Time, serde_as_text};
 
 /// The keys of a disk, as errors list them.
 const KEYS: &str = "latency, depth, devices, stripe, fs, size, keep";
@@ -214,17 +214,7 @@ impl fmt::Display for LabDisk {
     }
 }
 
-impl Serialize for LabDisk {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for LabDisk {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<LabDisk, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+serde_as_text!(LabDisk);
 
 #[cfg(test)]
 mod tests {

@@ -4,11 +4,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::path_error::PathError;
 use crate::storage::binary;
-use crate::units::Size;
+use crate::units::{Size, serde_as_text};
 
 /// The keys of a mount, as errors list them.
 const KEYS: &str = "vers, nconnect, rsize, wsize, read_ahead, slots, sync, size";
@@ -160,17 +158,7 @@ impl fmt::Display for LabMount {
     }
 }
 
-impl Serialize for LabMount {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for LabMount {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<LabMount, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+serde_as_text!(LabMount);
 
 #[cfg(test)]
 mod tests {

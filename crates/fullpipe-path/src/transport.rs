@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::dscp::Dscp;
 use crate::exit::{Classified, ExitClass};
-use crate::units::{Rate, Size, Time, UnitError};
+use crate::units::{Rate, Size, Time, UnitError, serde_as_text};
 
 /// Most parallel streams of one transport.
 pub const MAX_STREAMS: u16 = 64;
@@ -193,17 +193,7 @@ impl fmt::Display for Buffer {
     }
 }
 
-impl Serialize for Buffer {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Buffer {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        crate::units::from_text(d)
-    }
-}
+serde_as_text!(Buffer);
 
 /// How to send: congestion control (V in the papers), parallel streams (n), socket buffer (B), and an optional pacing rate.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

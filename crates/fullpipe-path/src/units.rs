@@ -188,6 +188,23 @@ fn print(value: u64, units: &[(&str, u32)], f: &mut fmt::Formatter<'_>) -> fmt::
     write!(f, "{value}{}", units.first().map_or("", |u| u.0))
 }
 
+/// Implements serialization as text, by `Display` and `FromStr`.
+macro_rules! serde_as_text {
+    ($name:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                $crate::units::from_text(d)
+            }
+        }
+    };
+}
+pub(crate) use serde_as_text;
+
 macro_rules! quantity {
     ($name:ident, $kind:expr, $high:expr, $units:expr) => {
         impl FromStr for $name {
@@ -201,16 +218,7 @@ macro_rules! quantity {
                 print(self.0, $units, f)
             }
         }
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.collect_str(self)
-            }
-        }
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                from_text(d)
-            }
-        }
+        serde_as_text!($name);
     };
 }
 
