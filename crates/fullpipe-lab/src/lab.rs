@@ -105,7 +105,7 @@ impl Lab {
         let text = fs::read_to_string(done.out(&record))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
         let whole = |text: &str| whole_record(text, &done).map(|(text, outcome)| LabMeasured { text, outcome });
-        records(&text).into_iter().map(whole).collect()
+        records(&text, "run").into_iter().map(whole).collect()
     }
 }
 
@@ -150,16 +150,17 @@ fn without_command(error: LabError) -> LabError {
     }
 }
 
-/// Splits what a client has printed into records: each begins with the line of its run.
-fn records(text: &str) -> Vec<&str> {
+/// Splits what a program has printed into records: each begins with its line of this kind. What is wrong with a text that has
+/// none is said when it is read.
+pub fn records<'a>(text: &'a str, kind: &str) -> Vec<&'a str> {
+    let begin = format!(r#"{{"kind":"{kind}""#);
     let begins = |at: &usize| *at == 0 || text.as_bytes()[at - 1] == b'\n';
-    let starts: Vec<usize> = text.match_indices(r#"{"kind":"run""#).map(|(at, _)| at).filter(begins).collect();
+    let starts: Vec<usize> = text.match_indices(&begin).map(|(at, _)| at).filter(begins).collect();
     match starts.split_first() {
         Some((_, later)) => {
             let ends = later.iter().copied().chain([text.len()]);
             starts.iter().zip(ends).map(|(from, to)| &text[*from..to]).collect()
         }
-        // What is wrong with it is said when it is read.
         None => vec![text],
     }
 }

@@ -18,4 +18,4 @@ pub mod scenario;
 
 pub use error::LabError;
 pub use job::{DISK, MOUNT, RECORD, SERVER_ADDRESS, TOP};
-pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured, LabPrinted};
+pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured, LabPrinted, records};

@@ -91,7 +91,8 @@ fn open_as(folder: impl AsFd, name: &Path, how: OFlag, owner: &NewFileOwner, lin
     }
 }
 
-/// Opens a partial file of this user for reading and writing. `linked` is as for [`open_linked`]. If its permissions forbid that, it changes them to 600.
+/// Opens a partial file of this user for reading and writing. If its permissions forbid that, it changes them to 600. `linked`
+/// is as for [`open_linked`].
 ///
 /// # Errors
 /// Those of the file system; `PermissionDenied` with the reason if the file cannot be trusted.

@@ -6,6 +6,7 @@ mod intervals;
 mod iperf3_json;
 mod print;
 mod storage;
+mod transport;
 
 use std::cell::{Cell, RefCell};
 use std::io::BufWriter;
@@ -21,9 +22,9 @@ use fullpipe_net::side::Side;
 use fullpipe_net::wire::Request;
 use fullpipe_net::{LocalEnd, Progress, Watcher};
 use fullpipe_path::record::Outcome;
-use fullpipe_path::transport::{self, UNLIMITED};
+use fullpipe_path::transport::UNLIMITED;
 use fullpipe_path::{
-    Buffer, Direction, Dscp, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
+    Buffer, Direction, Dscp, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Workload,
 };
 
 use self::intervals::{Interval, Intervals, SampleLine};
@@ -86,7 +87,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
     /// Send for this long, or until Ctrl-C (unlimited) [default: 10s, unless --size is given]
-    #[arg(long, value_name = "TIME|unlimited", value_parser = transport::duration)]
+    #[arg(long, value_name = "TIME|unlimited", value_parser = fullpipe_path::transport::duration)]
     duration: Option<Time>,
     /// Leave out the beginning, in which the rate still grows, of a second rate; without --size, the run lasts this much longer
     #[arg(long, value_name = "TIME")]
@@ -231,9 +232,9 @@ pub fn run(args: &Args) -> Result {
         let why = format!("{flag} is for storage; give disk:FOLDER{or} instead of {}, or leave it out", args.path);
         return Err(Failure::usage(why));
     }
-    let transport = transport(args)?;
+    let transport = transport::asked(args)?;
     let protocol = transport.protocol();
-    let transport = allowed(transport, &path, args);
+    let transport = transport::allowed(transport, &path, args);
     let omit = args.omit.unwrap_or(Time(0));
     let workload = match (args.size, args.duration) {
         (Some(size), _) => Workload::Size(size),
@@ -289,61 +290,6 @@ pub fn run(args: &Args) -> Result {
         }
     }
     repeat(run, args)
-}
-
-/// The transport that the flags ask for.
-///
-/// # Errors
-/// Flags contradict each other, or no such transport exists.
-fn transport(args: &Args) -> Result<Transport> {
-    let protocol = args.transport.unwrap_or(Protocol::Tcp);
-    let cc = match (protocol, &args.cc) {
-        (Protocol::Tcp, Some(cc)) if Protocol::of(cc) != Protocol::Tcp => {
-            return Err(Failure::usage(format!(
-                "{cc} is no congestion control of TCP; give --transport {cc} instead of --cc {cc}"
-            )));
-        }
-        (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| "cubic".into()),
-        (Protocol::Udt | Protocol::Udp, None) => protocol.to_string(),
-        (Protocol::Udt, Some(_)) => {
-            return Err(Failure::usage("--cc is for TCP, and --transport udt brings its own; leave one of them out"));
-        }
-        (Protocol::Udp, Some(_)) => {
-            return Err(Failure::usage(
-                "--cc is for TCP, and plain UDP has no congestion control; leave one of them out",
-            ));
-        }
-    };
-    if args.datagram_size.is_some() && protocol != Protocol::Udp {
-        return Err(Failure::usage("--datagram-size is for --transport udp; for segments of TCP there is --mss"));
-    }
-    if args.mss.is_some() && protocol == Protocol::Udp {
-        return Err(Failure::usage("--mss is for TCP; for plain UDP there is --datagram-size"));
-    }
-    let transport = Transport {
-        cc,
-        streams: args.streams.unwrap_or(1),
-        buffer: args.buffer.unwrap_or(Buffer::Auto),
-        pacing: args.pacing,
-        dscp: args.dscp,
-        mss: args.mss.or(args.datagram_size),
-    };
-    transport.validate()?;
-    Ok(transport)
-}
-
-/// The transport, with the system's congestion control if nobody named one and this user may not take the usual one.
-fn allowed(transport: Transport, path: &Path, args: &Args) -> Transport {
-    let chosen = args.cc.is_some() || args.reverse || args.guest.is_some() || matches!(path, Path::Lab(_));
-    if chosen || transport.protocol() != Protocol::Tcp || fullpipe_net::socket::check_cc(&transport).is_ok() {
-        return transport;
-    }
-    let Ok(system) = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control") else { return transport };
-    let cc = system.trim().to_owned();
-    if !args.quiet {
-        errln!("this user cannot use {}: measuring with {cc}, this system's own (--cc chooses another)", transport.cc);
-    }
-    Transport { cc, ..transport }
 }
 
 /// Measures as often as `--repeat` says.

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fullpipe_path::record::storage::StorageHeader;
 use fullpipe_path::record::{self, storage as lines};
 use fullpipe_path::storage::{Operation, StorageRun, binary};
-use fullpipe_path::{ExitClass, Size};
+use fullpipe_path::{DirectIo, ExitClass, Size};
 use fullpipe_transfer::protocol::name::one_line;
 use fullpipe_transfer::storage::{Measured, ScratchFile, StorageFolder, read, write};
 use serde_json::{Value, json};
@@ -77,13 +77,7 @@ pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
     let size = common.size.unwrap_or(DEFAULT_SIZE);
     let (folder, mount) = target.open()?;
     let grid = grid(&folder, args, size)?;
-    if let Some(out) = &common.out {
-        if run_record::is_file(out) && grid.len() > 1 {
-            let why = format!("{} can hold one run, and these are {}; give --out a folder", out.display(), grid.len());
-            return Err(Failure::usage(why));
-        }
-        run_record::check_target(out)?;
-    }
+    common.check_out(grid.len() as u64)?;
     folder.check_room(size.0)?;
     let place = Place {
         folder: folder.path().to_string_lossy().into_owned(),
@@ -122,11 +116,11 @@ pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
 fn grid(folder: &StorageFolder, args: &StorageArgs, size: Size) -> Result<Vec<StorageRun>> {
     let values = |list: &Option<List>, default: u64| list.as_ref().map_or_else(|| vec![default], |list| list.0.clone());
     let mut directs = Vec::new();
-    for direct in args.direct.as_ref().map_or(&[None][..], |list| &list.0) {
+    for direct in args.direct.as_ref().map_or(&[DirectIo::Auto][..], |list| &list.0) {
         let direct = match direct {
-            Some(true) => folder.check_direct().map(|()| true)?,
-            Some(false) => false,
-            None => folder.is_direct_by_default(size.0)?,
+            DirectIo::On => folder.check_direct().map(|()| true)?,
+            DirectIo::Off => false,
+            DirectIo::Auto => folder.is_direct_by_default(size.0)?,
         };
         if !directs.contains(&direct) {
             directs.push(direct);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use fullpipe_path::{DirectIo, DiskAccess, Size};
 
 use crate::failure::{Failure, Result};
+use crate::run_record;
 
 /// Most threads.
 const MAX_THREADS: u64 = 64;
@@ -14,6 +15,7 @@ const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
 pub const DEFAULT_SIZE: Size = Size(1_000_000_000);
 /// Size of a block without `--block`.
 pub const DEFAULT_BLOCK: Size = Size(8 << 20);
+
 /// The flags that only storage has.
 #[derive(clap::Args)]
 pub struct StorageArgs {
@@ -47,6 +49,21 @@ pub struct Common {
     pub quiet: bool,
 }
 
+impl Common {
+    /// Checks that the records of so many runs can go where they are to go.
+    ///
+    /// # Errors
+    /// It is a file, which holds one run, or cannot be written to.
+    pub fn check_out(&self, runs: u64) -> Result {
+        let Some(out) = &self.out else { return Ok(()) };
+        if run_record::is_file(out) && runs > 1 {
+            let why = format!("{} can hold one run, and these are {runs}; give --out a folder", out.display());
+            return Err(Failure::usage(why));
+        }
+        run_record::check_target(out)
+    }
+}
+
 /// Heading of these flags in the help text.
 const HEADING: &str = "Storage (disk:FOLDER, mount:FOLDER, or a path with mount, or with disk_a and disk_b)";
 
@@ -54,9 +71,9 @@ const HEADING: &str = "Storage (disk:FOLDER, mount:FOLDER, or a path with mount,
 #[derive(Clone)]
 pub struct List(pub Vec<u64>);
 
-/// Whether the page cache is bypassed: each of these is measured. `None` stands for what `cp` does.
+/// Whether the page cache is bypassed: each of these is measured.
 #[derive(Clone)]
-pub struct DirectList(pub Vec<Option<bool>>);
+pub struct DirectList(pub Vec<DirectIo>);
 
 impl StorageArgs {
     /// The first of these flags that was given.
@@ -70,9 +87,7 @@ impl StorageArgs {
         ];
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
     }
-}
 
-impl StorageArgs {
     /// How these flags want files on emulated disks to be read and written.
     ///
     /// # Errors
@@ -92,9 +107,8 @@ impl StorageArgs {
             Some(_) => return Err(one("--block")),
         };
         let direct = match self.direct.as_ref().map(|list| &list.0[..]) {
-            None | Some([None]) => DirectIo::Auto,
-            Some([Some(true)]) => DirectIo::On,
-            Some([Some(false)]) => DirectIo::Off,
+            None => DirectIo::Auto,
+            Some([one]) => *one,
             Some(_) => return Err(one("--direct")),
         };
         Ok(DiskAccess { block, direct })
@@ -138,12 +152,7 @@ fn list(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<List,
 }
 
 fn direct(text: &str) -> Result<DirectList, String> {
-    let one = |word: &str| match word {
-        "on" => Ok(Some(true)),
-        "off" => Ok(Some(false)),
-        "auto" => Ok(None),
-        _ => Err("give on, off, auto, or on,off".to_owned()),
-    };
+    let one = |word: &str| word.parse().map_err(|_| "give on, off, auto, or on,off".to_owned());
     text.split(',').map(one).collect::<Result<_, _>>().map(DirectList)
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fullpipe_lab::{Lab, MOUNT};
+use fullpipe_lab::{Lab, MOUNT, records};
 use fullpipe_path::record::storage::{StorageHeader, StorageOutcome};
 use fullpipe_path::storage::binary;
 use fullpipe_path::{ExitClass, LabPath, Size};
@@ -47,20 +47,14 @@ pub fn run_in_lab(path: &LabPath, args: &StorageArgs, common: &Common, flags: &L
         return Err(Failure::usage(why));
     }
     let most = args.most_runs();
-    if let Some(out) = &common.out {
-        if run_record::is_file(out) && most > 1 {
-            let why = format!("{} can hold one run, and these are {most}; give --out a folder", out.display());
-            return Err(Failure::usage(why));
-        }
-        run_record::check_target(out)?;
-    }
+    common.check_out(most)?;
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(flags.memory);
     let bar = progress::bar(size.0.saturating_mul(most), "mount", common.quiet || common.json);
     let printed = lab.run_at_a(path, flags.seed, args.program(size), flags.limit, &|bytes| bar.set_position(bytes))?;
     bar.finish_and_clear();
     let mut place = None;
     let mut done = Vec::new();
-    for text in records(&printed.text) {
+    for text in records(&printed.text, "storage") {
         let (header, rest) = text.split_once('\n').unwrap_or((text, ""));
         let unread = |e| Failure::new(ExitClass::Lab, format!("cannot read the guest's record: {e}"));
         let mut header: StorageHeader = serde_json::from_str(header).map_err(unread)?;
@@ -89,21 +83,10 @@ pub fn run_in_lab(path: &LabPath, args: &StorageArgs, common: &Common, flags: &L
         done.push(Done { run: header.storage, outcome, record });
         place = Some(here);
     }
-    match place {
-        Some(place) if !common.json && !common.quiet => print::print(&place, &done),
-        Some(_) => {}
-        None => return Err(Failure::new(ExitClass::Lab, "the guest has measured nothing")),
+    if let Some(place) = place.filter(|_| !common.json && !common.quiet) {
+        print::print(&place, &done);
     }
     Ok(())
-}
-
-/// Splits what was printed into records: each begins with the line that describes its run.
-fn records(text: &str) -> impl Iterator<Item = &str> {
-    const BEGIN: &str = r#"{"kind":"storage""#;
-    let starts: Vec<usize> =
-        text.match_indices(BEGIN).map(|(at, _)| at).filter(|at| *at == 0 || text.as_bytes()[at - 1] == b'\n').collect();
-    let ends: Vec<usize> = starts.iter().skip(1).copied().chain([text.len()]).collect();
-    starts.into_iter().zip(ends).map(|(from, to)| &text[from..to])
 }
 
 impl StorageArgs {
@@ -131,12 +114,7 @@ impl StorageArgs {
             add("--block", list.0.iter().map(|bytes| binary(*bytes)).collect());
         }
         if let Some(list) = &self.direct {
-            let name = |direct: &Option<bool>| match direct {
-                Some(true) => "on",
-                Some(false) => "off",
-                None => "auto",
-            };
-            add("--direct", list.0.iter().map(|direct| name(direct).to_owned()).collect());
+            add("--direct", list.0.iter().map(ToString::to_string).collect());
         }
         words
     }
