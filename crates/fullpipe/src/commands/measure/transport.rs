@@ -2,7 +2,7 @@
 
 use fullpipe_path::{Buffer, Path, Protocol, Transport};
 
-use super::Args;
+use super::args::Args;
 use crate::failure::{Failure, Result};
 use crate::output::errln;
 
