@@ -226,6 +226,7 @@ def test_the_threshold_needs_confidence_over_all_cells(tmp_path: Path) -> None:
         assert len(beyond_threshold(content)) == found
 
 
+@pytest.mark.usefixtures("frozen_garbage")
 def test_noise_alone_seldom_passes_the_threshold() -> None:
     """Where nothing changed, any of 20 cells is found in at most 5% of comparisons; the error is 0.9%."""
     rng, reps, found = np.random.default_rng(8), 600, 0

@@ -86,6 +86,7 @@ def test_a_seed_counts_once() -> None:
         Cells(pl.concat([one, one])).values("goodput_gbps", {"cc": "bbr"})
 
 
+@pytest.mark.usefixtures("frozen_garbage")
 def test_many_tests_of_nothing_seldom_find_something() -> None:
     """27 comparisons of equal cells: without correction about one in four claims would have a winner."""
     (clause,) = next(claim for claim in CLAIMS.claim if claim.name == "S6").clause

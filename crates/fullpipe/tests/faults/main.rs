@@ -39,7 +39,7 @@ const SEEDS: seeds::Suite = seeds::Suite {
     variables: "FULLPIPE_FAULT",
     usual: 40 - REGRESSIONS.len() as u64,
     more: &REGRESSIONS,
-    guests: 1,
+    guests: 2,
     has: |seed, what| match what {
         "udt" => plan::Plan::new(seed).udt,
         "disks" => plan::Plan::new(seed).disks,

@@ -55,7 +55,7 @@ impl Suite {
 /// returns its log.
 pub fn run(suite: &Suite, one: impl Fn(u64) -> Result<String, String> + Sync) -> ExitCode {
     let seeds = suite.seeds();
-    let (next, failed) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let (next, failed, slowest) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new((0.0, 0)));
     let began = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..suite.guests() {
@@ -63,9 +63,14 @@ pub fn run(suite: &Suite, one: impl Fn(u64) -> Result<String, String> + Sync) ->
                 while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let began = Instant::now();
                     let result = one(*seed);
+                    let took = began.elapsed().as_secs_f64();
                     if seeds.len() == 1 || result.is_err() {
                         let (Ok(log) | Err(log)) = &result;
-                        println!("{log}seed {seed}: {:.1} s", began.elapsed().as_secs_f64());
+                        println!("{log}seed {seed}: {took:.1} s");
+                    }
+                    let mut slowest = slowest.lock().unwrap();
+                    if took > slowest.0 {
+                        *slowest = (took, *seed);
                     }
                     if let Err(log) = result {
                         failed.lock().unwrap().insert(*seed, log.lines().last().unwrap_or_default().to_owned());
@@ -82,6 +87,10 @@ pub fn run(suite: &Suite, one: impl Fn(u64) -> Result<String, String> + Sync) ->
         );
     }
     let (all, seconds) = (seeds.len(), began.elapsed().as_secs_f64());
-    println!("{name}: {} of {all} seeds passed in {seconds:.0} s", all - failed.len());
+    let (slowest, seed) = slowest.into_inner().unwrap();
+    println!(
+        "{name}: {} of {all} seeds passed in {seconds:.0} s, the slowest ({seed}) in {slowest:.0} s",
+        all - failed.len()
+    );
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
