@@ -5,9 +5,9 @@ use crate::congestion::INITIAL_WINDOW_PACKETS;
 /// A ring of slots. It has memory for as many packets as were ever held at once, up to twice as many: so a connection that has
 /// not shown whose it is costs little, as does a direction that a stream does not use, or a path that needs less than the window.
 ///
-/// The memory is written to in its own order, also where a lost packet will come later. Otherwise neighbouring pages of a process
-/// lie apart in a guest's memory, and the host maps each piece by itself: user-mode Linux ends a process that has more pieces than
-/// the host's `vm.max_map_count`.
+/// The memory is written to in its own order: also where a lost packet will come later, and where a copy, which may go backwards,
+/// would be first. Otherwise neighbouring pages of a process lie apart in a guest's memory, and the host maps each piece by itself:
+/// user-mode Linux ends a process that has more pieces than the host's `vm.max_map_count`.
 #[derive(Debug)]
 pub struct Slots {
     /// The slots that have been used, and those before them. There is room for all.
@@ -70,18 +70,20 @@ impl Slots {
         (&mut self.bytes[at..at + self.slot_bytes], &mut self.lengths[slot])
     }
 
-    /// Takes memory for `needed` packets or more. What is held stays, from the packet `first` on, in the new ring's first slots.
+    /// Takes memory for `needed` packets or more. What is held stays, from the packet `first` on: behind the seam in its place, and
+    /// what came before the seam now follows it.
     fn grow(&mut self, first: u64, needed: usize) {
         let (old, seam) = (self.lengths.len(), self.slot(first));
         let new = needed.max((2 * old).min(self.packets));
-        self.touch(old * self.slot_bytes);
-        let mut bytes = Vec::with_capacity(new * self.slot_bytes);
-        bytes.extend_from_slice(&self.bytes[seam * self.slot_bytes..]);
-        bytes.extend_from_slice(&self.bytes[..seam * self.slot_bytes]);
-        self.bytes = bytes;
-        self.lengths.rotate_left(seam);
+        let moved = seam.min(new - old);
         self.lengths.resize(new, 0);
-        self.origin = first;
+        self.bytes.reserve_exact(new * self.slot_bytes - self.bytes.len());
+        self.touch((old + moved) * self.slot_bytes);
+        for (from, to) in [(0..moved, old), (moved..seam, 0)] {
+            self.lengths.copy_within(from.clone(), to);
+            self.bytes.copy_within(from.start * self.slot_bytes..from.end * self.slot_bytes, to * self.slot_bytes);
+        }
+        self.origin = first - seam as u64;
     }
 
     /// Writes to the memory up to `end`, bytes.
@@ -131,5 +133,25 @@ mod tests {
         assert_eq!(*slots.run(first, 2), held[..6]);
         fill(&mut slots, first + 1, first + 1000);
         assert_eq!(slots.run(first + 1000, 1), [(first + 1000) as u8; 3]);
+    }
+
+    #[test]
+    fn what_is_held_stays_wherever_the_seam_was() {
+        let old = INITIAL_WINDOW_PACKETS as u64;
+        for (begun, packets) in (0..old).flat_map(|begun| (old + 1..=2 * old + 1).map(move |packets| (begun, packets)))
+        {
+            let mut slots = Slots::new(0, packets as usize, 3);
+            let mut fill = |first: u64, index: u64| {
+                let (slot, length) = slots.fill(first, index);
+                slot.fill(index as u8);
+                *length = index as u16 % 3;
+            };
+            (0..begun + old).for_each(|index| fill(index.saturating_sub(old - 1), index));
+            (begun + old..begun + packets).for_each(|index| fill(begun, index));
+            for index in begun..begun + packets {
+                assert_eq!(slots.run(index, 1), [index as u8; 3]);
+                assert_eq!(slots.length(index), index as usize % 3);
+            }
+        }
     }
 }

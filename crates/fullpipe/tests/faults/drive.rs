@@ -544,7 +544,8 @@ impl Stage {
             }
         }
         if !self.clients.is_empty() {
-            self.later(every, Due::Adversary(i));
+            // Rarer the longer it lasts: a minute of standing still is no time for 60,000 acts.
+            self.later(every.max(self.began.elapsed() / 1000), Due::Adversary(i));
         }
     }
 
