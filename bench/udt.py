@@ -31,6 +31,8 @@ BUFFER = 64 << 20
 INTEROP_BYTES = 1_000_000_000
 #: Transfers of each kind of --interop: direction and roles.
 INTEROP_RUNS = 5
+#: After this time a transfer counts as failed: libudt takes about 300 s for 1 GB through the relay.
+INTEROP_SECONDS = 900
 PORT = 5001
 
 
@@ -133,7 +135,7 @@ def transfer(caller: list[str], listener: list[str], streams: int, nbytes: int, 
     good = True
     for process in (near, far):
         try:
-            good &= process.wait(300) == 0
+            good &= process.wait(INTEROP_SECONDS) == 0
         except subprocess.TimeoutExpired:
             process.kill()
             good = False
