@@ -127,7 +127,11 @@ fn main() -> ExitCode {
 fn configured(args: Box<cp::Args>) -> failure::Result<Box<cp::Args>> {
     let Some(host) = args.host().filter(|_| !args.no_config) else { return Ok(args) };
     let source = args.source_host().map(|source| configured_for(&args, &source)).transpose()?.flatten();
+    let typed = args.via;
     let mut configured = configured_for(&args, &host)?.unwrap_or(args);
+    if source.is_some() {
+        configured.via = configured.via.between_hosts(typed);
+    }
     configured.source = source;
     Ok(configured)
 }

@@ -365,6 +365,13 @@ fn each_host_has_its_configuration() {
     fs::write(folder.join("config.toml"), text).unwrap();
     pair.cp().without_flags().args(&[pair.from("a"), pair.to("b")]).ok();
     same(&pair.alpha.file("a"), &pair.beta.file("b"));
+    // That a host connects to this one says nothing of the two; typed, it is refused.
+    let text = fs::read_to_string(folder.join("config.toml")).unwrap().replace("via = \"tcp\"", "via = \"reverse\"");
+    fs::write(folder.join("config.toml"), text).unwrap();
+    pair.cp().without_flags().args(&[pair.from("a"), pair.to("c")]).ok();
+    same(&pair.alpha.file("a"), &pair.beta.file("c"));
+    let refused = pair.cp().without_flags().args(&["--via", "reverse", &pair.from("a"), &pair.to("d")]).run();
+    assert!(refused.code() == 2 && refused.err.contains("--via reverse has an effect only"), "{}", refused.err);
 }
 
 /// What a host says is shown without its escape sequences, also by the name of a file.

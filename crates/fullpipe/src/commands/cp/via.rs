@@ -30,6 +30,14 @@ pub enum Wanted {
     Ssh,
 }
 
+impl Wanted {
+    /// What it means for a copy between two other hosts, when a configuration file may have set it and `typed` was typed: that
+    /// a host connects to this one says nothing of the two.
+    pub fn between_hosts(self, typed: Wanted) -> Wanted {
+        if self == Wanted::Reverse && typed != Wanted::Reverse { Wanted::Auto } else { self }
+    }
+}
+
 /// How long a host's closed port is remembered: firewalls change.
 const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Largest file that is read, bytes.
