@@ -82,6 +82,11 @@ fn counts_are_those_of_what_was_served() {
         assert_eq!(found.get(&format!("fullpipe_{name}")), Some(&value), "{name}: {found:#?}");
     }
     assert!(found["fullpipe_connections_total"] >= 5.0);
+    for direction in ["received", "sent"] {
+        let segments = found[&format!("fullpipe_segments_total{{direction=\"{direction}\"}}")];
+        let again = found[&format!("fullpipe_retransmitted_segments_total{{direction=\"{direction}\"}}")];
+        assert!(segments > again && again >= 0.0, "{direction}: {segments} {again}");
+    }
     let page = get(&server, "metrics", "", "");
     assert!(!page.contains("secret-name") && !page.contains(&at("")), "{page}");
 }

@@ -10,10 +10,10 @@ use std::os::unix::net::UnixStream;
 use fullpipe_net::Denial;
 use fullpipe_net::serve::MeasurementPolicy;
 use fullpipe_net::wire::Request;
-use fullpipe_transfer::Skipped;
 use fullpipe_transfer::connection::tls::Identity;
 use fullpipe_transfer::connection::token_store::Grant;
 use fullpipe_transfer::protocol::message::{Summary, Task};
+use fullpipe_transfer::{Sent, Skipped};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +92,8 @@ pub struct Copied {
     pub summary: Summary,
     /// What the sender could not read.
     pub skipped: Skipped,
+    /// Segments, as the sending end counted them, if it did.
+    pub sent: Option<Sent>,
 }
 
 /// Why a client could not be served.

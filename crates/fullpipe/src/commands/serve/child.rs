@@ -99,7 +99,11 @@ fn copy(
         client: None,
     };
     let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, access);
-    let copied = |done: Outcome| Copied { summary: done.summary, skipped: done.skipped };
+    let copied = |done: Outcome| Copied {
+        summary: done.summary,
+        skipped: done.skipped,
+        sent: done.losses.map(|losses| losses.all),
+    };
     done.map(|done| done.map(copied)).map_err(failed)
 }
 

@@ -62,6 +62,9 @@ impl Way {
     }
 }
 
+/// Most that one copy adds to a count: the other end tells some of them, and is not to make a count wrap.
+const MOST: u64 = 1 << 56;
+
 /// Reasons for which a client is not served: a limit on clients, and all others (no valid token, another version, gone).
 const BUSY: &str = "busy";
 const OTHER: &str = "other";
@@ -100,6 +103,8 @@ pub struct Metrics {
     files: Family<ByWay, Counter>,
     bytes: Family<ByWay, Counter>,
     skipped: Family<ByWay, Counter>,
+    segments: Family<ByWay, Counter>,
+    again: Family<ByWay, Counter>,
 }
 
 /// A client that is served now. It counts as present until this is dropped.
@@ -124,10 +129,13 @@ impl Present {
         metrics.ended.get_or_create(&ended).inc();
         metrics.seconds.get_or_create(&ended).inc_by(self.begin.elapsed().as_secs_f64());
         if let Ok(Some(copied)) = done {
-            let new = copied.summary.files.saturating_sub(copied.summary.present);
-            metrics.files.get_or_create(&by).inc_by(new);
-            metrics.bytes.get_or_create(&by).inc_by(copied.summary.bytes);
-            metrics.skipped.get_or_create(&by).inc_by(skipped(copied));
+            let add = |counts: &Family<ByWay, Counter>, count: u64| counts.get_or_create(&by).inc_by(count.min(MOST));
+            add(&metrics.files, copied.summary.files.saturating_sub(copied.summary.present));
+            add(&metrics.bytes, copied.summary.bytes);
+            add(&metrics.skipped, skipped(copied));
+            let sent = copied.sent.unwrap_or_default();
+            add(&metrics.segments, sent.segments);
+            add(&metrics.again, sent.again);
         }
     }
 }
@@ -156,6 +164,8 @@ impl Metrics {
             files: Family::default(),
             bytes: Family::default(),
             skipped: Family::default(),
+            segments: Family::default(),
+            again: Family::default(),
         }
     }
 
@@ -195,6 +205,8 @@ impl Metrics {
         all.register("copied_files", "Files of ended copies that were not there before", self.files.clone());
         all.register_with_unit("copied", "Content of files that ended copies moved", Unit::Bytes, self.bytes.clone());
         all.register("skipped_files", "Files that ended copies had to leave out", self.skipped.clone());
+        all.register("segments", "TCP segments or UDT packets with data of ended copies", self.segments.clone());
+        all.register("retransmitted_segments", "Those of them that were sent again", self.again.clone());
         let mut text = String::new();
         encode(&mut text, &all).ok()?;
         Some(Page { media: MEDIA, text })
