@@ -153,7 +153,7 @@ pub fn walk(
     if !sight.recursive && place.list.is_none() {
         return each(Found::Skipped(SkippedEntry::for_good(shown(place), "it is a folder; copy it with -r")));
     }
-    let mut walk = Walk { place, sight, levels: Vec::new(), each };
+    let mut walk = Walk { place, sight, levels: Vec::new(), file_system: None, each };
     match top.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY).and_then(|fd| Ok((fd.try_clone()?, fd))) {
         Ok((own, folder)) => {
             let root = Root::from_fd(own, Within::BeneathWithoutLinks);
@@ -196,6 +196,8 @@ struct Walk<'a> {
     sight: WalkOptions,
     /// The open folders on the current path, the source's top first.
     levels: Vec<Level>,
+    /// The device of the last folder that the source's name or its list led to: all that is found below it should be there.
+    file_system: Option<u64>,
     each: &'a mut dyn FnMut(Found) -> Result<(), TransferError>,
 }
 
@@ -234,6 +236,7 @@ impl Walk<'_> {
             if name.is_empty() {
                 // The source itself.
                 if self.sight.recursive {
+                    self.file_system = self.levels.first().map(|top| top.id.0);
                     return self.all(0);
                 }
                 continue;
@@ -257,6 +260,7 @@ impl Walk<'_> {
                 continue;
             }
             let depth = depth + way.len();
+            self.file_system = None;
             self.entry(last)?;
             if self.sight.recursive && self.levels.len() > depth {
                 self.all(depth)?;
@@ -279,6 +283,7 @@ impl Walk<'_> {
             if self.sight.dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
         let entry = match (opened, name) {
             (Ok(folder), Ok(name)) => {
+                self.file_system = None;
                 self.enter(Some(name), below, at, folder)?;
                 return Ok(self.levels.len() > depth);
             }
@@ -378,7 +383,7 @@ impl Walk<'_> {
                 "a symbolic link leads back to a folder that it is in",
             )));
         }
-        let is_mount = self.levels.first().is_some_and(|top| top.id.0 != stat.st_dev);
+        let is_mount = *self.file_system.get_or_insert(stat.st_dev) != stat.st_dev;
         let entered = !(is_mount && self.place.exclude.one_file_system);
         if let Some(name) = &name {
             let mut meta = metadata::meta(&stat);

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 
+use crate::disks::Small;
 use crate::host::{Done, Host};
 use crate::large::{LARGE, MIB, SLOW, both_ways, some_blocks};
 use crate::tree::{bytes, date, leftovers, mode, only, same, write};
@@ -44,6 +45,31 @@ fn only_what_the_list_names_is_copied() {
         let done = copy(&host, push, "--json", "# nothing\n", "empty");
         assert_eq!((done.code(), done.number("files")), (0, 0), "{}", done.err);
         only(&host.file("empty"), &[]);
+    });
+}
+
+/// As with rsync: what is named is copied, and with -x what is found below it stays on its file system.
+#[test]
+fn a_listed_name_may_be_on_another_file_system() {
+    both_ways(|push| {
+        let host = Host::start();
+        tree(&host);
+        let Some(other) = Small::mount(host.file("tree/other"), "size=1m") else { return };
+        write(host.file("tree/other/deep/g"), "g");
+        let Some(third) = Small::mount(host.file("tree/other/deep/third"), "size=1m") else { return };
+        write(host.file("tree/other/deep/third/h"), "h");
+        let named = copy(&host, push, "-x", "other/deep/g\n", "named");
+        let below = copy(&host, push, "-rx", "other/deep\nsub\n", "below");
+        let all = copy(&host, push, "-rx", ".\n", "all");
+        third.unmount();
+        other.unmount();
+        assert_eq!((named.code(), below.code(), all.code()), (0, 0, 0), "{} {} {}", named.err, below.err, all.err);
+        same(&host.file("tree/a"), &host.file("all/a"));
+        only(&host.file("named/other/deep"), &["g"]);
+        only(&host.file("below/other/deep"), &["g", "third"]);
+        only(&host.file("below/other/deep/third"), &[]);
+        only(&host.file("below/sub"), &["d", "deep"]);
+        only(&host.file("all/other"), &[]);
     });
 }
 
