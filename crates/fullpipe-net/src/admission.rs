@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::NetError;
 use crate::callers::{Crowd, Network};
+use crate::one_client::{MeasurementId, Member, OneClient};
 
 /// Longest time that a connection may stay pending. It suffices for TLS and two messages over a long and lossy path.
 const MAX_PENDING_TIME: Duration = Duration::from_secs(20);
@@ -35,22 +36,35 @@ pub enum Purpose {
     Other,
 }
 
+/// Why a client gets no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoPlace {
+    /// All places are taken; this many clients are served at once.
+    Busy(usize),
+    /// The server serves one client, and that is another one.
+    NotTheOne,
+}
+
 /// Places of clients, counted apart for each [`Purpose`].
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     most: usize,
     taken: [Arc<AtomicUsize>; 2],
+    one: Option<OneClient>,
 }
 
 impl Places {
-    pub(crate) fn new(most: usize) -> Places {
-        Places { most, taken: Default::default() }
+    /// Places for so many clients, or for the one client alone if there is such a limit.
+    pub(crate) fn new(most: usize, one: Option<OneClient>) -> Places {
+        Places { most, taken: Default::default(), one }
     }
 
-    fn take(&self, kind: Purpose) -> Option<Place> {
+    fn take(&self, kind: Purpose) -> Result<Place, NoPlace> {
         let taken = &self.taken[kind as usize];
-        taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < self.most).then_some(n + 1)).ok()?;
-        Some(Place(taken.clone()))
+        taken
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < self.most).then_some(n + 1))
+            .map_err(|_| NoPlace::Busy(self.most))?;
+        Ok(Place(taken.clone()))
     }
 }
 
@@ -171,7 +185,12 @@ impl Admission {
         if let Some(victim) = victim {
             room.close_for_room(victim);
         }
-        Ok(PendingClient { entry: (self.all.clone(), number), places: places.clone(), place: Mutex::default() })
+        Ok(PendingClient {
+            entry: (self.all.clone(), number),
+            places: places.clone(),
+            place: Mutex::default(),
+            member: Mutex::default(),
+        })
     }
 
     /// Makes room for `n` streams from a network, besides the pending connections of everybody.
@@ -233,15 +252,24 @@ pub struct PendingClient {
     entry: (All, u64),
     places: Places,
     place: Mutex<Option<Place>>,
+    /// The membership of the server's one client, on a server that has one.
+    member: Mutex<Option<Member>>,
 }
 
 impl PendingClient {
-    /// Admits the client: it has shown what it wants. It has its place until this is dropped.
+    /// Admits the client: it has shown what it wants. It has its place until this is dropped. `id` tells to which measurement
+    /// it belongs, if that takes several connections.
     ///
     /// # Errors
-    /// All places are taken; the error is their number.
-    pub fn let_in(&self, kind: Purpose) -> Result<(), usize> {
-        let place = self.places.take(kind).ok_or(self.places.most)?;
+    /// There is no place.
+    pub fn let_in(&self, kind: Purpose, id: Option<MeasurementId>) -> Result<(), NoPlace> {
+        let place = self.places.take(kind)?;
+        if let Some(one) = &self.places.one {
+            let member = &mut *lock(&self.member);
+            if member.is_none() {
+                *member = Some(one.admit(id).ok_or(NoPlace::NotTheOne)?);
+            }
+        }
         *lock(&self.place) = Some(place);
         self.leave();
         Ok(())
@@ -334,7 +362,7 @@ mod tests {
 
     #[test]
     fn few_from_one_network_and_places_of_their_own() {
-        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2));
+        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2, None));
         let from = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, n >> 8, 0, 0, 0, n & 255]);
         let mut guests: Vec<PendingClient> =
             (0..MAX_PENDING_PER_NETWORK as u16).map(|n| admission.enter(from(n), &socket, &places).unwrap()).collect();
@@ -343,12 +371,12 @@ mod tests {
         assert!(is_ended(&guests[0]) && !guests[1..].iter().any(is_ended), "the oldest of the /64 has gone");
         guests.push(admission.enter(from(256), &socket, &places).unwrap());
         assert!(!guests[1..].iter().any(is_ended), "another /64");
-        assert_eq!(guests[1].let_in(Purpose::Other), Ok(()));
-        assert_eq!(guests[2].let_in(Purpose::Other), Ok(()));
-        assert_eq!(guests[3].let_in(Purpose::Other), Err(2));
-        assert_eq!(guests[3].let_in(Purpose::Measurement), Ok(()), "another kind");
+        assert_eq!(guests[1].let_in(Purpose::Other, None), Ok(()));
+        assert_eq!(guests[2].let_in(Purpose::Other, None), Ok(()));
+        assert_eq!(guests[3].let_in(Purpose::Other, None), Err(NoPlace::Busy(2)));
+        assert_eq!(guests[3].let_in(Purpose::Measurement, None), Ok(()), "another kind");
         drop(guests.remove(1));
-        assert_eq!(guests[2].let_in(Purpose::Other), Ok(()));
+        assert_eq!(guests[2].let_in(Purpose::Other, None), Ok(()));
         guests.clear();
         let room = lock(&admission.all);
         assert!(room.pending.is_empty() && room.unproven.is_empty() && room.proven_count == 0);
@@ -357,7 +385,7 @@ mod tests {
     /// From many networks, each with few connections.
     #[test]
     fn full_admission_takes_newcomers_and_keeps_the_proven() {
-        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2));
+        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2, None));
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
         let proven = admission.enter(from(0), &socket, &places).unwrap();
         proven.prove();
@@ -373,15 +401,15 @@ mod tests {
         assert!(!is_ended(&proven));
         let ended = guests.iter().filter(|guest| is_ended(guest)).count();
         assert_eq!(ended, 1000);
-        assert!(guests[0].let_in(Purpose::Other).is_ok() && admission.make_room() && !is_ended(&proven));
-        assert_eq!(proven.let_in(Purpose::Other), Ok(()));
+        assert!(guests[0].let_in(Purpose::Other, None).is_ok() && admission.make_room() && !is_ended(&proven));
+        assert_eq!(proven.let_in(Purpose::Other, None), Ok(()));
         assert_eq!(lock(&admission.all).proven_count, 0);
     }
 
     /// A stream that is expected waits for its first bytes, which may be lost and come later.
     #[test]
     fn strangers_do_not_crowd_out_expected_streams() {
-        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2));
+        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2, None));
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
         let expected = admission.expect(Network::from(from(0)), MAX_PENDING_PER_NETWORK);
         let streams: Vec<PendingClient> =

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fullpipe_path::{Direction, Host, Protocol};
+use rand::RngExt;
 
 use crate::combine::{Circumstances, Measured, combine};
 use crate::error::{NetError, system};
 use crate::local_end::LocalEnd;
+use crate::one_client::MeasurementId;
 use crate::probe::Prober;
 use crate::serve::{hello, version_error};
 use crate::session::{self, Control, Observed, Role, Watcher};
@@ -51,8 +53,10 @@ pub fn measure(
     options: &MeasureOptions,
     watcher: &Watcher<'_>,
 ) -> Result<Measured, NetError> {
-    let prober = options.probe.map(|every| Prober::start(greeted(host, options)?, every, watcher)).transpose()?;
-    let ready = Ready::new(host, request, options)?;
+    // A measurement with probes has two connections.
+    let id = options.probe.map(|_| rand::rng().random());
+    let prober = options.probe.map(|every| Prober::start(greeted(host, options, id)?, every, watcher)).transpose()?;
+    let ready = Ready::new(host, request, options, id)?;
     // A sender on this host starts at once. A sender at the server starts after one round-trip time, when it knows of it.
     let head_start = if request.direction == Direction::Send { 0 } else { ready.rtt_ns };
     let begun_ns = sys::now_ns() + head_start;
@@ -76,7 +80,8 @@ pub fn measure_both(
     watcher: &Watcher<'_>,
 ) -> Result<[Measured; 2], NetError> {
     let [there, back] = [Direction::Send, Direction::Receive].map(|direction| Request { direction, ..request.clone() });
-    let (there, back) = (Ready::new(host, &there, options)?, Ready::new(host, &back, options)?);
+    let id = Some(rand::rng().random());
+    let (there, back) = (Ready::new(host, &there, options, id)?, Ready::new(host, &back, options, id)?);
     let zero_ns = sys::now_ns() + there.rtt_ns.max(back.rtt_ns);
     let (failed, interrupted) = (AtomicBool::new(false), watcher.interrupted);
     let is_over = || failed.load(Ordering::SeqCst) || interrupted.is_some_and(|is_interrupted| is_interrupted());
@@ -112,7 +117,12 @@ struct Ready<'a> {
 
 impl<'a> Ready<'a> {
     /// Asks a server for a run, and connects the streams.
-    fn new(host: &Host, request: &'a Request, options: &'a MeasureOptions) -> Result<Ready<'a>, NetError> {
+    fn new(
+        host: &Host,
+        request: &'a Request,
+        options: &'a MeasureOptions,
+        id: Option<MeasurementId>,
+    ) -> Result<Ready<'a>, NetError> {
         if options.check_memory {
             socket::check_memory(&request.transport)?;
         }
@@ -121,7 +131,7 @@ impl<'a> Ready<'a> {
             socket::check_cc(&request.transport)?;
         }
         let started_ns = sys::now_ns();
-        let mut control = greeted(host, options)?;
+        let mut control = greeted(host, options, id)?;
         control.send(&Message::Request(request.clone()), "asking")?;
         let (port, token) = match control.receive("asking")? {
             Message::Ready { port, token } => (port, token),
@@ -180,7 +190,7 @@ impl<'a> Ready<'a> {
 /// It cannot be reached, or is no server of this version.
 pub fn round_trip(host: &Host, timeout: Duration) -> Result<f64, NetError> {
     let mut control = connect(host, &local_end::ANY, timeout)?;
-    if greet(&mut control)?.is_some() {
+    if greet(&mut control, None)?.is_some() {
         let info = TcpInfo::read(control.stream.as_fd()).map_err(system("reading TCP_INFO"))?;
         let rtt_us = info.get("min_rtt").or_else(|| info.get("rtt")).unwrap_or(0);
         return Ok(rtt_us.max(1) as f64 / 1e6);
@@ -212,10 +222,10 @@ fn connect(host: &Host, from: &LocalEnd, timeout: Duration) -> Result<Control, N
 }
 
 /// Connects to a server, greets it, and proves to hold its token.
-fn greeted(host: &Host, options: &MeasureOptions) -> Result<Control, NetError> {
+fn greeted(host: &Host, options: &MeasureOptions, id: Option<MeasurementId>) -> Result<Control, NetError> {
     let mut control = connect(host, &options.from, options.connect)?;
     // Without a token the server refuses the request, and its log says so.
-    if let (Some(nonce), Some(key)) = (greet(&mut control)?, options.proof_key) {
+    if let (Some(nonce), Some(key)) = (greet(&mut control, id)?, options.proof_key) {
         let mac = *wire::proof(&key, &nonce).as_bytes();
         control.send(&Message::Proof { mac }, "proving to hold the token")?;
     }
@@ -223,10 +233,10 @@ fn greeted(host: &Host, options: &MeasureOptions) -> Result<Control, NetError> {
 }
 
 /// Greets a server. Returns its nonce if it wants proof of its token.
-fn greet(control: &mut Control) -> Result<Option<[u8; 32]>, NetError> {
-    control.send(&hello(None), "greeting")?;
+fn greet(control: &mut Control, id: Option<MeasurementId>) -> Result<Option<[u8; 32]>, NetError> {
+    control.send(&hello(None, id), "greeting")?;
     match control.receive("greeting")? {
-        Message::Hello { magic, protocol, program, nonce } if magic == MAGIC => {
+        Message::Hello { magic, protocol, program, nonce, .. } if magic == MAGIC => {
             if protocol == PROTOCOL {
                 Ok(nonce)
             } else {

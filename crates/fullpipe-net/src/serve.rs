@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admission::{Admission, LogLimit, Places};
-pub use crate::admission::{PendingClient, Purpose};
+pub use crate::admission::{NoPlace, PendingClient, Purpose};
 use crate::error::{Denial, NetError, system, too_large};
 use crate::host_info::PROGRAM;
+use crate::one_client::{MeasurementId, OneClient};
 use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
 use crate::session::{self, ANSWER, Control, Role, Watcher};
@@ -38,7 +39,7 @@ pub struct ServeOptions {
     pub bind: SocketAddr,
     /// Most clients of each [`Purpose`] that are served at once; more are refused.
     pub max_clients: usize,
-    /// Whether the server ends after one client.
+    /// Whether the server ends after one client: one copy, or one measurement with all its connections.
     pub once: bool,
 }
 
@@ -65,11 +66,12 @@ pub trait Gatekeeper {
     /// The client is refused.
     fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), Denial>;
 
-    /// Takes a place for a client that wants to be measured.
+    /// Takes a place for a connection of a client that wants to be measured. `id` is the number of the measurement, if that
+    /// takes several connections.
     ///
     /// # Errors
     /// The client is refused.
-    fn let_in(&self) -> Result<(), Denial>;
+    fn let_in(&self, id: Option<MeasurementId>) -> Result<(), Denial>;
 
     /// Notes that a run begins.
     fn begins(&self, request: &Request);
@@ -110,8 +112,9 @@ pub enum Event<'a> {
 /// A listening server.
 pub struct Server {
     listener: TcpListener,
-    options: ServeOptions,
     places: Places,
+    /// The one client of [`ServeOptions::once`].
+    one: Option<OneClient>,
     admission: Admission,
     check: Option<preface::Check>,
     shared: Option<SharedPort>,
@@ -135,8 +138,13 @@ impl Server {
             Ok(socket.into())
         };
         let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
-        let (places, admission) = (Places::new(options.max_clients), Admission::default());
-        Ok(Server { listener, options, places, admission, check: None, shared: None })
+        let one = options.once.then(OneClient::new).transpose().map_err(system("opening an eventfd"))?;
+        if one.is_some() {
+            // A caller that is gone before it is accepted must not keep the server from its end.
+            listener.set_nonblocking(true).map_err(system("listening without waiting"))?;
+        }
+        let (places, admission) = (Places::new(options.max_clients, one.clone()), Admission::default());
+        Ok(Server { listener, places, one, admission, check: None, shared: None })
     }
 
     /// Sets the check of prefaces. Strangers cannot crowd out a client whose preface passes it.
@@ -146,8 +154,7 @@ impl Server {
         self
     }
 
-    /// Lets data streams come to the server's own port. What is returned knows which ones are expected. Without a thread for each
-    /// connection none would be taken, so this does not go with [`ServeOptions::once`].
+    /// Lets data streams come to the server's own port. What is returned knows which ones are expected.
     pub fn share_port(&mut self) -> SharedPort {
         self.shared.insert(SharedPort::new(self.admission.clone())).clone()
     }
@@ -160,12 +167,13 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until the process is killed. With [`ServeOptions::once`], it returns after the first client that was admitted.
-    /// Nothing that a client does can end it earlier. `log` is called for every connection that ends, whether or not the end
-    /// is to be logged, except that of the client of `once`, and of a connection for which no thread could be started.
+    /// Serves until the process is killed. With [`ServeOptions::once`], it returns when all connections of the first client that
+    /// was admitted have ended; other clients are refused meanwhile. Nothing that a client does can end it earlier. `log` is
+    /// called for every connection that ends, whether or not the end is to be logged, except those of the client of `once`, and
+    /// of a connection for which no thread could be started.
     ///
     /// # Errors
-    /// With `once`, serving that client failed.
+    /// With `once`, serving that client failed, or the server cannot wait for it.
     pub fn run(&self, serve: &Serve, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
         let limit = Arc::new(Mutex::new(LogLimit::new(Instant::now())));
         let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&PendingClient>, peer: &str, measured, result| {
@@ -175,8 +183,14 @@ impl Server {
             log(&Event::End { peer, result, measured, logged });
         };
         loop {
+            if let Some(one) = &self.one
+                && let Some(result) = one.wait(&self.listener).map_err(system("waiting for a client"))?
+            {
+                return result;
+            }
             let (stream, address) = match self.listener.accept() {
                 Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => {
                     // A client that is gone already harms nobody. Where descriptors are lacking, a stranger gives its own
                     // back, in a thread that has to get there first.
@@ -196,23 +210,16 @@ impl Server {
                     continue;
                 }
             };
-            if self.options.once {
-                let handed = hand_over(stream, &peer, (self.check.as_ref(), None), &guest, serve);
-                let Some((measured, result)) = handed else { continue };
-                // A connection that was never admitted must not keep the one client from being served.
-                if guest.is_in() {
-                    return result;
-                }
-                end(&log, Some(&guest), &peer, measured, guest.explain(result));
-                continue;
-            }
-            let (check, shared) = (self.check.clone(), self.shared.clone());
+            let (check, shared, one) = (self.check.clone(), self.shared.clone(), self.one.clone());
             let (serve, log, end) = (serve.clone(), log.clone(), end.clone());
             // Without a thread, the connection closes; nothing else can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
                 let known = (check.as_ref(), shared.as_ref());
                 let Some((measured, result)) = hand_over(stream, &peer, known, &guest, &serve) else { return };
-                end(&log, Some(&guest), &peer, measured, guest.explain(result));
+                match one.filter(|_| guest.is_in()) {
+                    Some(one) => one.note(result),
+                    None => end(&log, Some(&guest), &peer, measured, guest.explain(result)),
+                }
             });
         }
     }
@@ -258,8 +265,8 @@ fn first_byte(stream: &mut TcpStream, check: Option<&preface::Check>, guest: &Pe
     peek(stream)
 }
 
-pub(crate) fn hello(nonce: Option<[u8; 32]>) -> Message {
-    Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: PROGRAM.into(), nonce }
+pub(crate) fn hello(nonce: Option<[u8; 32]>, measurement: Option<MeasurementId>) -> Message {
+    Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: PROGRAM.into(), nonce, measurement }
 }
 
 /// The denial for a client that has not proved that it holds a token.
@@ -303,22 +310,23 @@ pub fn measure(
     let local = stream.local_addr().map_err(system("reading the connection's address"))?;
     let mut control = Control::new(stream, peer.to_owned())?;
     let nonce: Option<[u8; 32]> = options.wants_proof.then(|| rand::rng().random());
-    match control.receive("greeting")? {
-        Message::Hello { magic, protocol, program, .. } if magic == MAGIC => {
-            control.send(&hello(nonce), "greeting")?;
+    let id = match control.receive("greeting")? {
+        Message::Hello { magic, protocol, program, measurement, .. } if magic == MAGIC => {
+            control.send(&hello(nonce, None), "greeting")?;
             if protocol != PROTOCOL {
                 // The client sees the versions in the hello, and says so to its user.
                 return Err(version_error(peer, &program, protocol));
             }
+            measurement
         }
         other => return Err(control.unexpected(&other)),
-    }
+    };
     if let Some(nonce) = nonce
         && !passes(&mut control, gatekeeper, &nonce)?
     {
         return Ok(());
     }
-    if let Err(denial) = gatekeeper.let_in() {
+    if let Err(denial) = gatekeeper.let_in(id) {
         return Err(deny(&mut control, denial));
     }
     let mut asked_the_time = false;
@@ -497,7 +505,7 @@ mod tests {
     #[test]
     fn a_connection_that_the_server_has_ended_is_not_served() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (admission, places) = (Admission::default(), Places::new(1));
+        let (admission, places) = (Admission::default(), Places::new(1, None));
         let call = || {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             io::Write::write_all(&mut client, b"x").unwrap();
@@ -522,9 +530,14 @@ mod tests {
         let bind = ([127, 0, 0, 1], 0).into();
         let server = Server::bind(ServeOptions { bind, max_clients: 1, once: true }).unwrap();
         let address = server.address().unwrap();
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let (told, counted) = (ends.clone(), ends.clone());
         let call = move || {
             for _ in 0..60 {
                 io::Write::write_all(&mut TcpStream::connect(address).unwrap(), b"x").unwrap();
+            }
+            while counted.lock().unwrap().len() < 60 {
+                std::thread::sleep(Duration::from_millis(1));
             }
             // The server ends after the first client that comes in.
             io::Write::write_all(&mut TcpStream::connect(address).unwrap(), b"in").unwrap();
@@ -534,12 +547,10 @@ mod tests {
             let mut sent = Vec::new();
             stream.read_to_end(&mut sent).unwrap();
             if sent == b"in" {
-                guest.let_in(Purpose::Other).unwrap();
+                guest.let_in(Purpose::Other, None).unwrap();
             }
             Err(NetError::Other("refused".to_owned()))
         });
-        let ends = Arc::new(Mutex::new(Vec::new()));
-        let told = ends.clone();
         let log = move |event: &Event<'_>| {
             if let Event::End { logged, .. } = event {
                 told.lock().unwrap().push(*logged);

@@ -11,6 +11,7 @@ use fullpipe_path::record::udp::UdpCounts;
 use fullpipe_path::{Direction, Time, Transport, Workload};
 use serde::{Deserialize, Serialize};
 
+use crate::one_client::MeasurementId;
 use crate::sample::Sample;
 
 /// Version of this protocol. Both ends must have the same.
@@ -58,6 +59,9 @@ pub enum Message {
         /// From a server that measures for holders of its token only: 32 random bytes for the [`proof`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nonce: Option<[u8; 32]>,
+        /// From a client whose measurement takes several connections: the number that they share.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        measurement: Option<MeasurementId>,
     },
     /// From the client, after its greeting, if the server's greeting had a nonce.
     Proof {

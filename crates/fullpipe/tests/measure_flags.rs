@@ -61,6 +61,47 @@ fn a_server_for_one_client_refuses_both_directions_at_once() {
     assert!(code == 4 && text.contains("refused"), "{code} {text}");
 }
 
+/// A measurement is one client, whatever connections it takes.
+#[test]
+fn a_server_that_ends_after_one_client_serves_a_whole_measurement() {
+    for flags in ["--bidir --size 5MB", "--bidir --transport udt --size 5MB", "--probe --size 5MB", "--size 5MB"] {
+        for ports in ["", "--data-ports same"] {
+            if flags.contains("udt") && !ports.is_empty() {
+                continue;
+            }
+            let mut server = Server::start(&format!("--once {ports}"));
+            let lines = measure(&server, flags);
+            let results: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "result").collect();
+            assert_eq!(results.len(), 1 + usize::from(flags.contains("--bidir")), "{flags} {ports}");
+            assert!(results.iter().all(|result| result["bytes"] == 5_000_000), "{flags} {ports}");
+            assert_eq!(results[0]["probe"].is_object(), flags.contains("--probe"), "{flags} {ports}");
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+            while server.alive() {
+                assert!(std::time::Instant::now() < until, "{flags} {ports}: it has served its client");
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_ends_after_one_client_refuses_another_at_once() {
+    let mut server = Server::start("--once");
+    let words = format!("measure {} --bidir --duration 5s --pacing 10mbit --quiet", server.address);
+    let mut first = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(words.split_whitespace())
+        .env("XDG_CONFIG_HOME", common::NO_CONFIG)
+        .spawn()
+        .unwrap();
+    server.log_with("begin", 2);
+    for flags in ["", "--probe", "--bidir"] {
+        let (code, text) = error(&fullpipe(&format!("measure {} --duration 1s {flags}", server.address)));
+        assert!(code == 4 && text.contains("start another server, or one without --once"), "{code} {text}");
+        assert_eq!(text.matches("error:").count(), 1, "{text}");
+    }
+    assert!(server.alive() && first.wait().unwrap().success());
+}
+
 #[test]
 fn segments_are_no_larger_than_was_asked_for() {
     let server = Server::start("");

@@ -108,7 +108,7 @@ pub struct Args {
     /// Select from this profile over HTTP [default: the one that comes with fullpipe]
     #[arg(long, value_name = "FILE", requires = "http")]
     profile: Option<PathBuf>,
-    /// Exit after one client
+    /// Exit after one client: one copy, or one measurement with all its connections; refuse others meanwhile
     #[arg(long)]
     once: bool,
     /// Print events as NDJSON on stdout
@@ -157,11 +157,6 @@ fn some_time(text: &str) -> std::result::Result<Time, String> {
 pub fn run(args: Args) -> Result {
     rlimit::raise_open_files();
     let shares_port = args.data_ports.as_deref() == Some(SAME);
-    if shares_port && args.once {
-        return Err(Failure::usage(format!(
-            "--once and --data-ports {SAME}: while the server serves its one client, nobody takes that client's streams; give a range"
-        )));
-    }
     let data_ports = if shares_port { (0, 0) } else { ports::data_ports(args.data_ports.as_deref())? };
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
     let max_duration = args.max_duration.unwrap_or(MAX_DURATION);

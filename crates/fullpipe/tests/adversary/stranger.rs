@@ -157,7 +157,8 @@ fn a_measurement_waits_for_no_stranger() {
     let server = Server::start("");
     let mut control = TcpStream::connect(&server.address).unwrap();
     control.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
-    let hello = Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: "x".into(), nonce: None };
+    let hello =
+        Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: "x".into(), nonce: None, measurement: None };
     wire::send(&mut control, &hello).unwrap();
     let Message::Hello { .. } = wire::receive_message(&mut control).unwrap() else { panic!("no greeting") };
     let transport =

@@ -7,9 +7,9 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-use fullpipe_net::Denial;
 use fullpipe_net::serve::MeasurementPolicy;
 use fullpipe_net::wire::Request;
+use fullpipe_net::{Denial, MeasurementId};
 use fullpipe_transfer::connection::tls::Identity;
 use fullpipe_transfer::connection::token_store::Grant;
 use fullpipe_transfer::protocol::message::{Summary, Task};
@@ -73,8 +73,8 @@ pub enum Ask {
         /// The client's proof.
         mac: [u8; 32],
     },
-    /// Asks whether a client may measure now.
-    LetIn,
+    /// Asks whether a client may measure now, with the number of its measurement if that takes several connections.
+    LetIn(Option<MeasurementId>),
     /// Asks for the streams with these preambles, which are to come to the server's own port.
     Streams(Vec<Vec<u8>>),
     /// Reports a file at the destination that is not trusted as this copy's own, as `NAME: WHY`. There is no answer.

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use fullpipe_net::shared_port::SharedStreams;
 use fullpipe_net::wire::Request;
-use fullpipe_net::{Denial, NetError};
+use fullpipe_net::{Denial, MeasurementId, NetError};
 use fullpipe_path::{Classified, ExitClass};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::connection::token_store::Grant;
@@ -252,8 +252,8 @@ impl fullpipe_net::serve::Gatekeeper for ParentAccess {
         yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
     }
 
-    fn let_in(&self) -> std::result::Result<(), Denial> {
-        yes(self.ask(&Ask::LetIn))
+    fn let_in(&self, id: Option<MeasurementId>) -> std::result::Result<(), Denial> {
+        yes(self.ask(&Ask::LetIn(id)))
     }
 
     fn begins(&self, request: &Request) {

@@ -12,10 +12,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fullpipe_net::serve::{Event, MeasurementPolicy, PendingClient, Purpose};
+use fullpipe_net::serve::{Event, MeasurementPolicy, NoPlace, PendingClient, Purpose};
 use fullpipe_net::shared_port::{Expectation, SharedPort};
 use fullpipe_net::wire::is_proof;
-use fullpipe_net::{Admitted, AnonymousLimits, NetError};
+use fullpipe_net::{Admitted, AnonymousLimits, Denial, MeasurementId, NetError};
 use fullpipe_path::ExitClass;
 use fullpipe_path::transport::MAX_STREAMS;
 use fullpipe_transfer::protocol::message::Task;
@@ -147,12 +147,12 @@ impl Parent {
                 }
                 Ask::Grant(secret) => self.grant(&secret, served),
                 Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served),
-                Ask::LetIn | Ask::Admit(_) | Ask::Streams(_) if self.access.is_some() && !served.has_token => {
+                Ask::LetIn(_) | Ask::Admit(_) | Ask::Streams(_) if self.access.is_some() && !served.has_token => {
                     Answer::No("no token was shown".to_owned().into())
                 }
-                Ask::LetIn => self.let_in(channel, served),
+                Ask::LetIn(id) => self.let_in(channel, served, id),
                 Ask::Streams(preambles) => self.expect(preambles, served),
-                Ask::Admit(task) => match served.guest.let_in(Purpose::Other) {
+                Ask::Admit(task) => match served.guest.let_in(Purpose::Other, None) {
                     Ok(()) => {
                         self.clients.served(served.peer);
                         served.copy.begins(&task, self.told);
@@ -163,7 +163,7 @@ impl Parent {
                         };
                         Answer::Yes
                     }
-                    Err(most) => Answer::Busy(most),
+                    Err(why) => no_place(why),
                 },
             };
             if matches!(answer, Answer::Busy(_)) {
@@ -219,7 +219,7 @@ impl Parent {
         }
     }
 
-    fn let_in(&self, channel: &UnixStream, served: &mut Served<'_>) -> Answer {
+    fn let_in(&self, channel: &UnixStream, served: &mut Served<'_>, id: Option<MeasurementId>) -> Answer {
         // Holders of a token have no limits.
         if let Some(limits) = self.limits.as_ref().filter(|_| self.access.is_none()) {
             let from = served.control.peer_addr().and_then(|from| Ok((from, channel.try_clone()?)));
@@ -237,10 +237,21 @@ impl Parent {
                 Err(error) => return Answer::No(error.to_string().into()),
             }
         }
-        match served.guest.let_in(Purpose::Measurement) {
+        match served.guest.let_in(Purpose::Measurement, id) {
             Ok(()) => Answer::Yes,
-            Err(most) => Answer::Busy(most),
+            Err(why) => no_place(why),
         }
+    }
+}
+
+/// What a client is told that gets no place.
+fn no_place(why: NoPlace) -> Answer {
+    match why {
+        NoPlace::Busy(most) => Answer::Busy(most),
+        NoPlace::NotTheOne => Answer::No(Denial::new(
+            "it serves one client (--once), and that is another one",
+            "start another server, or one without --once",
+        )),
     }
 }
 
@@ -325,7 +336,16 @@ mod tests {
             let (mut ours, mut theirs) = UnixStream::pair().unwrap();
             let wrong = Ask::Prove { nonce: [1; 32], mac: [2; 32] };
             let secret = Ask::Grant(token.secret.to_vec());
-            for ask in [look(), Ask::LetIn, wrong, Ask::LetIn, secret, look(), Ask::LetIn, Ask::Done(Ok(None))] {
+            for ask in [
+                look(),
+                Ask::LetIn(None),
+                wrong,
+                Ask::LetIn(None),
+                secret,
+                look(),
+                Ask::LetIn(None),
+                Ask::Done(Ok(None)),
+            ] {
                 channel::send(&mut theirs, &ask).unwrap();
             }
             let copy = Copy::new(peer);
