@@ -69,7 +69,7 @@ pub fn measure(
 }
 
 /// Runs two measurements with a server at once, one in either direction, and returns what was sent, then what was received.
-/// Each has a session of its own at the server. `watcher` is shown the data that this host receives.
+/// Each has a session of its own at the server. Both are connected at the same time; data move when both are ready. `watcher` is shown the data that this host receives.
 ///
 /// # Errors
 /// One of the runs cannot start or does not finish. The other one ends, too.
@@ -81,7 +81,14 @@ pub fn measure_both(
 ) -> Result<[Measured; 2], NetError> {
     let [there, back] = [Direction::Send, Direction::Receive].map(|direction| Request { direction, ..request.clone() });
     let id = Some(rand::rng().random());
-    let (there, back) = (Ready::new(host, &there, options, id)?, Ready::new(host, &back, options, id)?);
+    let panicked = |what| system(what)(std::io::Error::other("panicked"));
+    let (there, back) = std::thread::scope(|scope| {
+        let there = std::thread::Builder::new()
+            .spawn_scoped(scope, || Ready::new(host, &there, options, id))
+            .map_err(system("starting a thread for a direction"))?;
+        let back = Ready::new(host, &back, options, id);
+        Ok((there.join().unwrap_or_else(|_| Err(panicked("connecting")))?, back?))
+    })?;
     let zero_ns = sys::now_ns() + there.rtt_ns.max(back.rtt_ns);
     let (failed, interrupted) = (AtomicBool::new(false), watcher.interrupted);
     let is_over = || failed.load(Ordering::SeqCst) || interrupted.is_some_and(|is_interrupted| is_interrupted());
@@ -95,7 +102,7 @@ pub fn measure_both(
             .spawn_scoped(scope, || run(there, &unseen()))
             .map_err(system("starting a thread for a direction"))?;
         let received = run(back, &Watcher { interrupted: Some(&is_over), ..*watcher });
-        let sent = sending.join().unwrap_or_else(|_| Err(system("sending")(std::io::Error::other("panicked"))));
+        let sent = sending.join().unwrap_or_else(|_| Err(panicked("sending")));
         Ok([sent?, received?])
     })
 }
@@ -335,5 +342,33 @@ fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
                 other => return Err(control.unexpected(&other)),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use fullpipe_path::{Buffer, Size, Time, Transport, Workload};
+
+    use super::*;
+    use crate::session::ANSWER;
+
+    /// A server that greets nobody until it has both connections. One after the other, the second would wait for the first.
+    #[test]
+    fn both_directions_connect_at_the_same_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = Host { name: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        let both = std::thread::spawn(move || (0..2).map(|_| listener.accept().unwrap().0).collect::<Vec<_>>().len());
+        let transport =
+            Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
+        let (workload, sample) = (Workload::Size(Size(1_000_000)), Time(100_000_000));
+        let request = Request { transport, workload, direction: Direction::Send, seed: 1, sample };
+        let options = MeasureOptions { connect: Duration::from_secs(10), ..MeasureOptions::default() };
+        let begun = Instant::now();
+        assert!(measure_both(&host, &request, &options, &Watcher::default()).is_err(), "it greets nobody");
+        assert_eq!(both.join().unwrap(), 2);
+        assert!(begun.elapsed() < ANSWER);
     }
 }
