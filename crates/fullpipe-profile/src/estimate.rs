@@ -17,10 +17,14 @@ const LEAST: f64 = 3.0;
 pub struct Estimate {
     /// Mean throughput, bit/s.
     pub mean_bps: f64,
-    /// Lower end of the mean's interval, bit/s; `None` if the profile has no repeated runs.
+    /// Lower end of the mean's interval, bit/s. `None` if the profile has no repeated runs, or if the whole interval is above the
+    /// capacity.
     pub low_bps: Option<f64>,
-    /// Upper end of the mean's interval, bit/s.
+    /// Upper end of the mean's interval, bit/s; `None` where there is no lower end.
     pub high_bps: Option<f64>,
+    /// Whether the profile's runs, on a faster kind of path, have a higher mean than this path's capacity. Then
+    /// [`Estimate::mean_bps`] is the capacity, and no more than an upper bound.
+    pub at_capacity: bool,
     /// Number of runs at the measured point with the fewest.
     pub n: u32,
     /// Measured RTTs from which the estimate was made, ms.
@@ -51,11 +55,15 @@ pub(crate) struct Spread {
 }
 
 impl Estimate {
-    /// Lowers the mean and the ends of its interval to a capacity, bit/s, above which no rate can be.
+    /// Lowers the mean and the upper end of its interval to a capacity, bit/s, above which no rate can be. An interval that is
+    /// above the capacity as a whole says nothing of the rates below it, and is dropped.
     pub(crate) fn limit(&mut self, capacity_bps: f64) {
+        self.at_capacity = self.mean_bps > capacity_bps;
         self.mean_bps = self.mean_bps.min(capacity_bps);
-        self.low_bps = self.low_bps.map(|low| low.min(capacity_bps));
-        self.high_bps = self.high_bps.map(|high| high.min(capacity_bps));
+        if self.at_capacity {
+            self.low_bps = self.low_bps.filter(|low| *low < capacity_bps);
+        }
+        self.high_bps = self.low_bps.and(self.high_bps).map(|high| high.min(capacity_bps));
     }
 }
 
@@ -168,6 +176,7 @@ impl Estimator {
             mean_bps,
             low_bps: half.map(|half| (mean_bps - half).max(0.0)),
             high_bps: half.map(|half| mean_bps + half),
+            at_capacity: false,
             n: sides.0.n.min(sides.1.n),
             from_rtt_ms,
             outside,

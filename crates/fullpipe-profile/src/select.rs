@@ -336,10 +336,15 @@ mod tests {
         let expected = |query: &Query| select(&p, query).unwrap().ranking[0].expected.clone();
         let own = expected(&query());
         assert!(own.mean_bps == 9.9e9 && own.low_bps < Some(9.9e9) && own.high_bps == Some(1e10), "{own:?}");
-        let slower = Query { rate: Some(Rate(8_000_000_000)), ..query() };
-        let (got, choice) = (expected(&slower), select(&p, &slower).unwrap().choice);
-        assert!(got.mean_bps == 8e9 && got.low_bps <= Some(8e9) && got.high_bps == Some(8e9), "{got:?}");
-        assert_eq!(choice.expected, got);
+        assert!(!own.at_capacity);
+        // The interval of the faster path's runs, 9.15 to 10, is above this path's capacity, or reaches below it.
+        for (rate, low) in [(8_000_000_000, None), (9_500_000_000, own.low_bps)] {
+            let slower = Query { rate: Some(Rate(rate)), ..query() };
+            let (got, choice) = (expected(&slower), select(&p, &slower).unwrap().choice);
+            assert!(got.mean_bps == rate as f64 && got.at_capacity, "{got:?}");
+            assert_eq!((got.low_bps, got.high_bps), (low, low.map(|_| rate as f64)));
+            assert_eq!(choice.expected, got);
+        }
     }
 
     #[test]

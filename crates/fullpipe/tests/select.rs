@@ -46,6 +46,28 @@ fn an_uncertain_choice_names_commands_that_measure_it() {
     assert!(text.contains("\n  fullpipe analyze runs\n"), "{text}");
 }
 
+/// The runs of a faster path have no interval for this one.
+#[test]
+fn a_rate_that_is_cut_at_the_capacity_says_so() {
+    let slower = ["lab:rtt=91.6ms,rate=8gbit", "--loss", "0"];
+    let printed = text(&[&slower[..], &["--explain"]].concat());
+    for line in [
+        "expected    8.000 Gb/s (at most: the capacity; no interval, n=",
+        "note        its runs, on a faster path, had more than the capacity of 8.000 Gb/s: on this path it has at most that\n",
+        "exceed the capacity on the profile's faster path: ranked and compared by their rates there\n",
+    ] {
+        assert!(printed.contains(line), "{line}\n{printed}");
+    }
+    assert!(!printed.contains("8.000 to 8.000"), "{printed}");
+    let json =
+        |words: &[&str]| -> serde_json::Value { serde_json::from_str(&text(&[words, &["--json"]].concat())).unwrap() };
+    let expected = json(&slower)["choice"]["expected"].clone();
+    assert_eq!((&expected["at_capacity"], &expected["mean_bps"]), (&true.into(), &8e9.into()));
+    assert!(expected["low_bps"].is_null() && expected["high_bps"].is_null(), "{expected}");
+    assert_eq!(json(&PATH)["choice"]["expected"]["at_capacity"], false);
+    assert!(!text(&[&PATH[..], &["--explain"]].concat()).contains("at most"));
+}
+
 /// A profile of a lossy path, with these mean rates, bit/s, of UDT, at a given rate perhaps, and of CUBIC at 183 ms.
 fn lossy_profile(udt: f64, pacing: Option<&str>, cubic: f64) -> tempfile::NamedTempFile {
     let entry = |cc: &str, streams: u16, bps: f64| {

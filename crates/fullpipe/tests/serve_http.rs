@@ -105,11 +105,16 @@ fn an_address_that_is_taken_is_named() {
 #[test]
 fn a_path_controller_gets_what_select_prints() {
     let server = Server::start("--http 127.0.0.1:0");
-    let answer = get(&server, "http", "/select?rtt=91.6ms&rate=10gbit&loss=1e-5&size=1GB", "");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("Content-Type: application/json\r\n"), "{head}");
-    let printed = common::fullpipe("select --rtt 91.6ms --rate 10gbit --loss 1e-5 --size 1GB --json");
-    assert_eq!(body, String::from_utf8_lossy(&printed.stdout).trim_end());
+    for (rate, at_capacity) in [("10gbit", false), ("8gbit", true)] {
+        let answer = get(&server, "http", &format!("/select?rtt=91.6ms&rate={rate}&loss=1e-5&size=1GB"), "");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains("Content-Type: application/json\r\n"), "{head}");
+        let printed = common::fullpipe(&format!("select --rtt 91.6ms --rate {rate} --loss 1e-5 --size 1GB --json"));
+        assert_eq!(body, String::from_utf8_lossy(&printed.stdout).trim_end());
+        let selection: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(selection["choice"]["expected"]["at_capacity"], at_capacity, "{rate}");
+    }
     for (query, says) in [
         ("?rate=10gbit", "give the round-trip time"),
         ("?rtt=soon", "invalid value 'soon'"),

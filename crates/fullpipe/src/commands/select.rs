@@ -247,6 +247,12 @@ fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: b
     for note in &selection.notes {
         outln!("note        {note}");
     }
+    if let (true, Some(capacity_bps)) = (choice.expected.at_capacity, selection.capacity_bps) {
+        outln!(
+            "note        its runs, on a faster path, had more than the capacity of {}: on this path it has at most that",
+            format::rate(capacity_bps)
+        );
+    }
     if choice.transport.protocol() == Protocol::Udt {
         let tcp = selection.best_over(Protocol::Tcp);
         let instead = tcp.map_or_else(String::new, |tcp| {
@@ -293,6 +299,13 @@ fn explain(selection: &Selection) {
     outln!("  {} disturbs others least: {order} streams, then smallest buffer, then CUBIC", selection.choice.transport);
     if let Some(line) = protocols(selection) {
         outln!("  {line}");
+    }
+    let full = selection.ranking.iter().filter(|choice| choice.expected.at_capacity).count();
+    if full > 0 {
+        outln!(
+            "  {} the capacity on the profile's faster path: ranked and compared by their rates there",
+            format::count(full as u64, "transport exceeds", "transports exceed")
+        );
     }
     outln!("\nranking (= marks those that the data cannot tell from the highest)");
     for choice in selection.ranking.iter().take(SHOWN) {
@@ -387,12 +400,15 @@ fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] 
     ]
 }
 
-/// The expected rate with its interval: `9.412 Gb/s (9.3 to 9.5 at 95%, n=10)`.
+/// The expected rate with its interval: `9.412 Gb/s (9.300 to 9.500 at 95%, n=10)`, or `8.000 Gb/s (at most: the capacity; no
+/// interval, n=10)`.
 fn expected(choice: &Choice, level: f64) -> String {
     let e = &choice.expected;
     let interval = match (e.low_bps, e.high_bps) {
         (Some(low), Some(high)) => format!("{:.3} to {:.3} at {}", low * 1e-9, high * 1e-9, format::percent(level)),
+        _ if e.at_capacity => "no interval".into(),
         _ => "no interval, as no run was repeated".into(),
     };
-    format!("{:.3} Gb/s ({interval}, n={})", e.mean_bps * 1e-9, e.n)
+    let bound = if e.at_capacity { "at most: the capacity; " } else { "" };
+    format!("{:.3} Gb/s ({bound}{interval}, n={})", e.mean_bps * 1e-9, e.n)
 }
