@@ -129,6 +129,17 @@ fn a_path_controller_gets_what_select_prints() {
         let problem: serde_json::Value = serde_json::from_str(body).unwrap();
         assert!(problem["detail"].as_str().unwrap().contains(says), "{query}: {answer}");
     }
+    // A right question about a path that was not measured is no typo.
+    let answer = get(&server, "http", "/select?rtt=10ms&rate=1kbit", "");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 404 ") && head.contains("application/problem+json"), "{answer}");
+    let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!((&problem["status"], &problem["asked"]), (&404.into(), &"rate=1kbit".into()), "{problem}");
+    assert!(problem["has"].as_str().unwrap().contains("rate=1gbit"), "{problem}");
+    let kind = problem["type"].as_str().unwrap();
+    assert!(get(&server, "http", kind.strip_prefix("/v1").unwrap(), "").starts_with("HTTP/1.1 200 OK\r\n"), "{kind}");
+    let missing = get(&server, "http", "/selects", "");
+    assert!(missing.starts_with("HTTP/1.1 404 ") && !missing.contains("\"type\""), "{missing}");
     assert!(get(&server, "http", "/profiles", "").contains("\"version\""));
     // One client cannot take all of a processor.
     let asks = || get(&server, "http", "/openapi.json", "");

@@ -7,7 +7,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use fullpipe_path::{ExitClass, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
-use fullpipe_profile::{Choice, Joint, Needed, Profile, Query, Selection, select};
+use fullpipe_profile::{Choice, Joint, Needed, Profile, ProfileError, Query, Selection, select};
 use serde::Serialize;
 use this_host::ThisHost;
 
@@ -110,13 +110,40 @@ pub fn run(args: Args) -> Result {
 /// What may be asked over HTTP, as flags of this verb.
 pub const ASKED: [&str; 8] = ["rtt", "rate", "loss", "queue", "mtu", "size", "duration", "within"];
 
+/// Why a question over HTTP has no answer.
+pub enum Unanswered {
+    /// A flag is not one of [`ASKED`], or comes twice; a value is wrong, or `rtt` is missing.
+    Wrong(Failure),
+    /// The question is right, but the profile has no kind of path or workload that is near enough.
+    NothingFits {
+        /// What no kind of path of the profile is near to, such as `rate=4gbit`.
+        asked: String,
+        /// What the profile has instead.
+        has: String,
+    },
+    /// The profile cannot be used.
+    Profile(ProfileError),
+    /// The selection cannot be written as JSON.
+    Json(Failure),
+}
+
 /// Chooses from a profile as the command line would with these flags and `--json`; returns the JSON. `name` names the profile
 /// in errors.
 ///
 /// # Errors
-/// A flag is not one of [`ASKED`], or comes twice; a value is wrong, or `rtt` is missing; the profile is none, or does not
-/// cover the path.
-pub fn answer(profile: &str, name: &FilePath, asked: &[(String, String)]) -> Result<String> {
+/// See [`Unanswered`].
+pub fn answer(profile: &str, name: &FilePath, asked: &[(String, String)]) -> Result<String, Unanswered> {
+    let query = asked_query(asked).map_err(Unanswered::Wrong)?;
+    let selection = Profile::parse(profile, name).and_then(|profile| select(&profile, &query));
+    let selection = selection.map_err(|error| match error {
+        ProfileError::NothingFits { asked, has } => Unanswered::NothingFits { asked, has },
+        error => Unanswered::Profile(error),
+    })?;
+    json(&selection, &query, None).map_err(Unanswered::Json)
+}
+
+/// The query of a question over HTTP.
+fn asked_query(asked: &[(String, String)]) -> Result<Query> {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
@@ -134,9 +161,7 @@ pub fn answer(profile: &str, name: &FilePath, asked: &[(String, String)]) -> Res
     if args.rtt.is_none() {
         return Err(Failure::usage("give the round-trip time, such as rtt=91.6ms"));
     }
-    let query = query(&args)?;
-    let selection = select(&Profile::parse(profile, name)?, &query)?;
-    json(&selection, &query, None)
+    query(&args)
 }
 
 fn json(selection: &Selection, query: &Query, joint: Option<&Joint>) -> Result<String> {

@@ -5,9 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use blake3::Hash;
+use fullpipe_profile::ProfileError;
 
 use super::http::{Asked, Page, Problem};
-use crate::commands::select;
+use crate::commands::select::{self, Unanswered};
 use crate::failure::{Failure, Result};
 use crate::shipped_profile::text_of;
 
@@ -15,6 +16,15 @@ use crate::shipped_profile::text_of;
 const PER_SECOND: f64 = 20.0;
 /// Media type of answers.
 const JSON: &str = "application/json";
+/// Problem type of a right question about a path that no measured kind of path is near to, and the page that explains it.
+/// RFC 9457, section 3.1.1, wants the full path of a relative URI, and that it can be fetched.
+const NOTHING_FITS: &str = "/v1/problems/nothing-fits";
+const NOTHING_FITS_TITLE: &str = "Nothing in the profile fits the path";
+const NOTHING_FITS_TEXT: &str = "\
+The question was understood, but the profile of this server has no measurements of a path like the one that was asked for.
+\"asked\" is the property that no measured kind of path is near to, \"has\" what was measured. The same question gets an answer
+once the server has a profile that covers the path.
+";
 
 /// What answers requests.
 pub struct Api {
@@ -54,10 +64,11 @@ impl Api {
         let text = match asked.path.as_str() {
             "/v1/select" => {
                 let (text, name) = text_of(self.profile.as_deref()).map_err(internal)?;
-                select::answer(&text, name, &asked.query).map_err(|failure| Problem::Wrong(failure.to_string()))?
+                select::answer(&text, name, &asked.query).map_err(problem)?
             }
             "/v1/profiles" => text_of(self.profile.as_deref()).map_err(internal)?.0.into_owned(),
             "/v1/openapi.json" => include_str!("openapi.json").to_owned(),
+            NOTHING_FITS => return Ok(Page { media: "text/plain; charset=utf-8", text: NOTHING_FITS_TEXT.to_owned() }),
             _ => return Err(Problem::Missing),
         };
         Ok(Page { media: JSON, text })
@@ -70,6 +81,21 @@ impl Api {
         let left = (left + now.saturating_duration_since(last).as_secs_f64() * PER_SECOND).min(PER_SECOND);
         *allowance = (now, (left - 1.0).max(0.0));
         left >= 1.0
+    }
+}
+
+/// The problem of a question without an answer.
+fn problem(why: Unanswered) -> Problem {
+    match why {
+        Unanswered::Wrong(why) => Problem::Wrong(why.to_string()),
+        Unanswered::Profile(why) => Problem::Internal(why.to_string()),
+        Unanswered::Json(why) => Problem::Internal(why.to_string()),
+        Unanswered::NothingFits { asked, has } => {
+            let detail = ProfileError::NothingFits { asked: asked.clone(), has: has.clone() }.to_string();
+            let more = vec![("asked", asked), ("has", has)];
+            // The path with its query is what has no representation (RFC 9110, section 15.5.5).
+            Problem::Typed { status: "404 Not Found", kind: NOTHING_FITS, title: NOTHING_FITS_TITLE, detail, more }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Longest request, bytes.
 const MAX_REQUEST: usize = 8 << 10;
@@ -45,6 +45,19 @@ pub enum Problem {
     Unauthorized,
     /// There is no such page.
     Missing,
+    /// A problem with a type of its own (RFC 9457, section 3.1.1).
+    Typed {
+        /// Status, as in the first line of the answer.
+        status: &'static str,
+        /// URI reference of the type: a full path.
+        kind: &'static str,
+        /// Name of the type, for people.
+        title: &'static str,
+        /// What happened this time, for people.
+        detail: String,
+        /// Further members, for programs.
+        more: Vec<(&'static str, String)>,
+    },
     /// Only GET and HEAD are answered.
     Method,
     /// Too many requests came at once.
@@ -57,9 +70,14 @@ pub enum Problem {
 pub type Pages = Arc<dyn Fn(&Asked) -> Result<Page, Problem> + Send + Sync>;
 
 impl Problem {
-    /// Status, a field that goes with it, and the reason.
-    fn parts(self) -> (&'static str, &'static str, String) {
-        match self {
+    /// Status, a field that goes with it, and the problem details.
+    fn parts(self) -> (&'static str, &'static str, Value) {
+        let (status, field, detail) = match self {
+            Problem::Typed { status, kind, title, detail, more } => {
+                let mut details = json!({"type": kind, "title": title, "status": code(status), "detail": detail});
+                more.into_iter().for_each(|(name, value)| details[name] = value.into());
+                return (status, "", details);
+            }
             Problem::Wrong(why) => ("400 Bad Request", "", why),
             Problem::Unauthorized => (
                 "401 Unauthorized",
@@ -72,8 +90,15 @@ impl Problem {
             }
             Problem::TooMany => ("429 Too Many Requests", "Retry-After: 1\r\n", "ask again in a second".to_owned()),
             Problem::Internal(why) => ("500 Internal Server Error", "", why),
-        }
+        };
+        let title = status.split_once(' ').map_or("", |(_, title)| title);
+        (status, field, json!({"title": title, "status": code(status), "detail": detail}))
     }
+}
+
+/// The code of a status.
+fn code(status: &str) -> Option<u16> {
+    status.split(' ').next().and_then(|code| code.parse().ok())
 }
 
 /// An address to listen on: ADDRESS:PORT, or a port, which is that of 127.0.0.1.
@@ -127,10 +152,8 @@ fn answer(mut stream: TcpStream, pages: &Pages) -> io::Result<()> {
     let (status, field, page) = match answer {
         Ok(page) => ("200 OK", "", page),
         Err(problem) => {
-            let (status, field, detail) = problem.parts();
-            let (code, title) = status.split_once(' ').unwrap_or((status, ""));
-            let text = json!({"title": title, "status": code.parse::<u16>().ok(), "detail": detail}).to_string();
-            (status, field, Page { media: "application/problem+json", text })
+            let (status, field, details) = problem.parts();
+            (status, field, Page { media: "application/problem+json", text: details.to_string() })
         }
     };
     let mut whole = format!(
