@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use common::{NO_CONFIG, Server, error};
@@ -152,6 +153,7 @@ fn a_path_controller_needs_the_token_if_there_is_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("http-token");
     fs::write(&file, "0123456789abcdef\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let server = Server::start(&format!("--http 127.0.0.1:0 --http-token-file {}", file.display()));
     for (fields, status) in [
         ("", "401"),
@@ -165,6 +167,25 @@ fn a_path_controller_needs_the_token_if_there_is_one() {
     // Other hosts only with a token.
     let (code, text) = error(&common::fullpipe("serve --port 0 --bind 127.0.0.1 --http 0.0.0.0:0"));
     assert!(code == 2 && text.contains("add --http-token-file FILE"), "{code} {text}");
+    // Who may read the file has the token.
+    let about = |server: &Server| -> Vec<String> {
+        let warnings = server.log_with("note", 2).into_iter().filter(|line| line["kind"] == "warning");
+        let texts = warnings.map(|line| line["text"].as_str().unwrap().to_owned());
+        texts.filter(|text| text.contains(file.to_str().unwrap())).collect()
+    };
+    assert_eq!(about(&server), Vec::<String>::new());
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let server = Server::start(&format!("--http 127.0.0.1:0 --http-token-file {}", file.display()));
+    let shown = file.display();
+    assert_eq!(about(&server), [format!("{shown} can be read by ANYONE on this host (mode 0644): chmod 600 {shown}")]);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o620)).unwrap();
+    let flags = format!("serve --port 0 --bind 127.0.0.1 --http 0 --http-token-file {}", file.display());
+    let (code, text) = error(&common::fullpipe(&flags));
+    assert!(
+        code == 2 && text.contains("--http-token-file: ") && text.contains("can be written by its group"),
+        "{text}"
+    );
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&file, "short\n").unwrap();
     let flags = format!("serve --port 0 --bind 127.0.0.1 --http 0 --http-token-file {}", file.display());
     let (code, text) = error(&common::fullpipe(&flags));

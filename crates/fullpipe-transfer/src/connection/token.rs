@@ -302,6 +302,18 @@ pub fn read_token(file: &Path) -> Result<(Token, Vec<Exposed>), TransferError> {
     Ok((token, exposed.into_iter().chain(exposed_folder(file)).collect()))
 }
 
+/// Reads the first line of a file that holds a secret, without the space around it. Also returns how other users can read or
+/// replace that file.
+///
+/// # Errors
+/// The file cannot be read, or another user may have written it.
+pub fn read_first_line(file: &Path) -> Result<(String, Vec<Exposed>), TransferError> {
+    let missing = || TransferError::Usage(format!("cannot read {}: no such file; check the name", file.display()));
+    let Secret { content, exposed } = read_secret_or_pipe(file)?.ok_or_else(missing)?;
+    let line = String::from_utf8_lossy(&content).lines().next().unwrap_or_default().trim().to_owned();
+    Ok((line, exposed.into_iter().chain(exposed_folder(file)).collect()))
+}
+
 /// Reads a server's certificate and key from its key file; returns `None` if the key file does not exist.
 ///
 /// # Errors

@@ -225,7 +225,8 @@ pub fn run(args: Args) -> Result {
                 "--http {address}: other hosts may ask there; add --http-token-file FILE, or give a port alone, for this host alone"
             )));
         }
-        let api = Api::new(args.profile.as_deref(), args.http_token_file.as_deref())?;
+        let (api, exposed) = Api::new(args.profile.as_deref(), args.http_token_file.as_deref())?;
+        notices.extend(exposed.iter().map(|exposed| Notice::Warning(exposed.to_string())));
         let url = format!("http://{}/v1", listen("http", address, Arc::new(move |asked| api.answer(asked)))?);
         let who = if args.http_token_file.is_some() { "who has its token" } else { "whoever reaches it" };
         notices.push(Notice::Note(format!("{url}/select and {url}/profiles answer {who} (--http)")));

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use blake3::Hash;
 use fullpipe_profile::ProfileError;
+use fullpipe_transfer::connection::token::{self, Exposed};
 
 use super::http::{Asked, Page, Problem};
 use crate::commands::select::{self, Unanswered};
@@ -37,15 +38,17 @@ pub struct Api {
 }
 
 impl Api {
-    /// Answers from this profile, to clients with the token in this file.
+    /// Answers from this profile, to clients with the token in this file. Also returns how other users of this host can read or
+    /// replace that file.
     ///
     /// # Errors
-    /// The profile or the token cannot be read, or is none.
-    pub fn new(profile: Option<&Path>, token_file: Option<&Path>) -> Result<Api> {
-        let token = token_file.map(read_token).transpose()?;
+    /// The profile or the token cannot be read, or is none; another user may have written the token.
+    pub fn new(profile: Option<&Path>, token_file: Option<&Path>) -> Result<(Api, Vec<Exposed>)> {
+        let (token, exposed) = token_file.map(read_token).transpose()?.unzip();
         let (text, name) = text_of(profile)?;
         fullpipe_profile::Profile::parse(&text, name)?;
-        Ok(Api { profile: profile.map(Path::to_owned), token, allowance: Mutex::new((Instant::now(), PER_SECOND)) })
+        let allowance = Mutex::new((Instant::now(), PER_SECOND));
+        Ok((Api { profile: profile.map(Path::to_owned), token, allowance }, exposed.unwrap_or_default()))
     }
 
     /// Answers a request.
@@ -99,19 +102,18 @@ fn problem(why: Unanswered) -> Problem {
     }
 }
 
-/// The hash of the token in a file: its first line.
-fn read_token(file: &Path) -> Result<Hash> {
+/// The hash of the token in a file, its first line, and how other users can read or replace the file.
+fn read_token(file: &Path) -> Result<(Hash, Vec<Exposed>)> {
     let at = file.display();
-    let text = std::fs::read_to_string(file)
-        .map_err(|e| Failure::usage(format!("--http-token-file {at}: it cannot be read: {e}")))?;
-    let token = text.lines().next().unwrap_or_default().trim();
+    let (token, exposed) =
+        token::read_first_line(file).map_err(|e| Failure::usage(format!("--http-token-file: {e}")))?;
     if token.len() < 16 {
         let why = format!(
             "--http-token-file {at}: its first line must have 16 characters or more; make one with: openssl rand -hex 24"
         );
         return Err(Failure::usage(why));
     }
-    Ok(blake3::hash(token.as_bytes()))
+    Ok((blake3::hash(token.as_bytes()), exposed))
 }
 
 #[cfg(test)]
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn requests_are_as_many_as_a_second_allows() {
-        let api = Api::new(None, None).ok().unwrap();
+        let api = Api::new(None, None).ok().unwrap().0;
         let now = Instant::now();
         assert_eq!((0..100).filter(|_| api.allows(now)).count() as f64, PER_SECOND);
         let later = now + Duration::from_millis(100);
@@ -138,7 +140,7 @@ mod tests {
             query: query.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             bearer: None,
         };
-        let api = Api::new(None, None).ok().unwrap();
+        let api = Api::new(None, None).ok().unwrap().0;
         for path in described["paths"].as_object().unwrap().keys() {
             assert!(api.answer(&asked(path, &[("rtt", "10ms")])).is_ok(), "{path}");
         }
