@@ -7,11 +7,12 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use common::{NO_CONFIG, Server, error};
+use socket2::{Domain, Socket, Type};
 
 /// What a server answers at a path below one of its URLs, with its headers.
 fn get(server: &Server, url: &str, path: &str, fields: &str) -> String {
@@ -130,7 +131,12 @@ fn a_path_controller_gets_what_select_prints() {
         let problem: serde_json::Value = serde_json::from_str(body).unwrap();
         assert!(problem["detail"].as_str().unwrap().contains(says), "{query}: {answer}");
     }
-    // A right question about a path that was not measured is no typo.
+}
+
+/// A right question about a path that was not measured is no typo.
+#[test]
+fn a_path_that_was_not_measured_is_a_problem_of_its_own_type() {
+    let server = Server::start("--http 127.0.0.1:0");
     let answer = get(&server, "http", "/select?rtt=10ms&rate=1kbit", "");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 404 ") && head.contains("application/problem+json"), "{answer}");
@@ -142,10 +148,33 @@ fn a_path_controller_gets_what_select_prints() {
     let missing = get(&server, "http", "/selects", "");
     assert!(missing.starts_with("HTTP/1.1 404 ") && !missing.contains("\"type\""), "{missing}");
     assert!(get(&server, "http", "/profiles", "").contains("\"version\""));
-    // One client cannot take all of a processor.
-    let asks = || get(&server, "http", "/openapi.json", "");
-    let refused = (0..1000).map(|_| asks()).find(|answer| !answer.starts_with("HTTP/1.1 200 "));
-    assert!(refused.is_some_and(|answer| answer.starts_with("HTTP/1.1 429 ") && answer.contains("Retry-After: 1\r\n")));
+}
+
+/// What a server on all addresses of this host answers to a question from one of them.
+fn from(server: &Server, address: [u8; 4]) -> String {
+    let port = server.listening["http"].as_str().unwrap().rsplit_once(':').unwrap().1.split('/').next().unwrap();
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap())).into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(b"GET /v1/openapi.json HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn one_client_cannot_take_all_of_the_requests() {
+    let server = Server::start("--http 127.0.0.1:0");
+    let [one, other] = [[127, 0, 0, 5], [127, 0, 0, 6]];
+    let refused = (0..1000).map(|_| from(&server, one)).find(|answer| !answer.starts_with("HTTP/1.1 200 ")).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("Retry-After: 1\r\n"), "{refused}");
+    assert!(refused.contains("more than 10 requests per second of your address"), "{refused}");
+    // It goes on, and yet another is answered.
+    for _ in 0..5 {
+        (0..10).for_each(|_| drop(from(&server, one)));
+        assert!(from(&server, other).starts_with("HTTP/1.1 200 "));
+    }
 }
 
 #[test]

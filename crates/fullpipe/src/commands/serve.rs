@@ -8,6 +8,7 @@ mod http;
 mod log;
 mod metrics;
 mod parent;
+mod rate_limits;
 mod token_access;
 
 use std::io::ErrorKind;

@@ -9,12 +9,11 @@ use fullpipe_profile::ProfileError;
 use fullpipe_transfer::connection::token::{self, Exposed};
 
 use super::http::{Asked, Page, Problem};
+use super::rate_limits::{Exceeded, PER_SECOND, PER_SECOND_FROM_ONE, RateLimits};
 use crate::commands::select::{self, Unanswered};
 use crate::failure::{Failure, Result};
 use crate::shipped_profile::text_of;
 
-/// Requests per second, and at once. A selection takes about 20 ms of a processor.
-const PER_SECOND: f64 = 20.0;
 /// Media type of answers.
 const JSON: &str = "application/json";
 /// Problem type of a right question about a path that no measured kind of path is near to, and the page that explains it.
@@ -33,8 +32,8 @@ pub struct Api {
     profile: Option<PathBuf>,
     /// Hash of the token that clients must give; none if they need none.
     token: Option<Hash>,
-    /// When the last request came, and how many may still come then.
-    allowance: Mutex<(Instant, f64)>,
+    /// The limits of requests. Locked only while one is counted.
+    limits: Mutex<RateLimits>,
 }
 
 impl Api {
@@ -47,8 +46,8 @@ impl Api {
         let (token, exposed) = token_file.map(read_token).transpose()?.unzip();
         let (text, name) = text_of(profile)?;
         fullpipe_profile::Profile::parse(&text, name)?;
-        let allowance = Mutex::new((Instant::now(), PER_SECOND));
-        Ok((Api { profile: profile.map(Path::to_owned), token, allowance }, exposed.unwrap_or_default()))
+        let limits = Mutex::new(RateLimits::new(Instant::now()));
+        Ok((Api { profile: profile.map(Path::to_owned), token, limits }, exposed.unwrap_or_default()))
     }
 
     /// Answers a request.
@@ -60,9 +59,8 @@ impl Api {
         if self.token.is_some() && self.token != asked.bearer.as_ref().map(|token| blake3::hash(token.as_bytes())) {
             return Err(Problem::Unauthorized);
         }
-        if !self.allows(Instant::now()) {
-            return Err(Problem::TooMany);
-        }
+        let admitted = self.limits.lock().unwrap_or_else(PoisonError::into_inner).admit(asked.from, Instant::now());
+        admitted.map_err(|exceeded| Problem::TooMany(too_many(exceeded)))?;
         let internal = |failure: Failure| Problem::Internal(failure.to_string());
         let text = match asked.path.as_str() {
             "/v1/select" => {
@@ -76,15 +74,15 @@ impl Api {
         };
         Ok(Page { media: JSON, text })
     }
+}
 
-    /// Whether one more request may come now.
-    fn allows(&self, now: Instant) -> bool {
-        let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
-        let (last, left) = *allowance;
-        let left = (left + now.saturating_duration_since(last).as_secs_f64() * PER_SECOND).min(PER_SECOND);
-        *allowance = (now, (left - 1.0).max(0.0));
-        left >= 1.0
-    }
+/// Which limit was exceeded, for people.
+fn too_many(exceeded: Exceeded) -> String {
+    let (most, whose) = match exceeded {
+        Exceeded::One => (PER_SECOND_FROM_ONE, "of your address"),
+        Exceeded::All => (PER_SECOND, "of all clients together"),
+    };
+    format!("there are more than {most} requests per second {whose}; ask again in a second")
 }
 
 /// The problem of a question without an answer.
@@ -118,18 +116,7 @@ fn read_token(file: &Path) -> Result<(Hash, Vec<Exposed>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    #[test]
-    fn requests_are_as_many_as_a_second_allows() {
-        let api = Api::new(None, None).ok().unwrap().0;
-        let now = Instant::now();
-        assert_eq!((0..100).filter(|_| api.allows(now)).count() as f64, PER_SECOND);
-        let later = now + Duration::from_millis(100);
-        assert_eq!((0..100).filter(|_| api.allows(later)).count(), 2);
-    }
 
     /// What the description says is there, and nothing else is.
     #[test]
@@ -139,6 +126,7 @@ mod tests {
             path: path.to_owned(),
             query: query.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             bearer: None,
+            from: [192, 0, 2, 1].into(),
         };
         let api = Api::new(None, None).ok().unwrap().0;
         for path in described["paths"].as_object().unwrap().keys() {

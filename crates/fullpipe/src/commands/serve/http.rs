@@ -3,7 +3,7 @@
 //! A client has a few seconds and a few kilobytes, and there are few connections at once, so none of them can disturb the server.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +27,8 @@ pub struct Asked {
     pub query: Vec<(String, String)>,
     /// Token of an `Authorization: Bearer` (RFC 6750).
     pub bearer: Option<String>,
+    /// Address of the client.
+    pub from: IpAddr,
 }
 
 /// A page: its media type and its text.
@@ -60,8 +62,8 @@ pub enum Problem {
     },
     /// Only GET and HEAD are answered.
     Method,
-    /// Too many requests came at once.
-    TooMany,
+    /// Too many requests came, for this reason; a second later, one more may come.
+    TooMany(String),
     /// This server lacks something.
     Internal(String),
 }
@@ -88,7 +90,7 @@ impl Problem {
             Problem::Method => {
                 ("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "everything here can only be read".to_owned())
             }
-            Problem::TooMany => ("429 Too Many Requests", "Retry-After: 1\r\n", "ask again in a second".to_owned()),
+            Problem::TooMany(why) => ("429 Too Many Requests", "Retry-After: 1\r\n", why),
             Problem::Internal(why) => ("500 Internal Server Error", "", why),
         };
         let title = status.split_once(' ').map_or("", |(_, title)| title);
@@ -191,6 +193,7 @@ fn send(stream: &mut TcpStream, mut rest: &[u8]) -> io::Result<()> {
 /// The client is gone, or too slow.
 fn request(stream: &mut TcpStream) -> io::Result<Option<(String, Asked)>> {
     let until = Instant::now() + PATIENCE;
+    let from = stream.peer_addr()?.ip();
     let (mut bytes, mut part) = (Vec::new(), [0; 1024]);
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -215,7 +218,7 @@ fn request(stream: &mut TcpStream) -> io::Result<Option<(String, Asked)>> {
                 let bearer = value.and_then(|value| value.split_once(' '));
                 let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
                 let bearer = bearer.map(|(_, token)| token.trim().to_owned());
-                return Ok(Some((method.to_owned(), Asked { path: path.to_owned(), query, bearer })));
+                return Ok(Some((method.to_owned(), Asked { path: path.to_owned(), query, bearer, from })));
             }
             Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => {}
             _ => return Ok(None),
