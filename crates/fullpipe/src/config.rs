@@ -19,7 +19,7 @@ use fullpipe_transfer::connection::token;
 use globset::{GlobBuilder, GlobMatcher};
 use toml::{Table, Value};
 
-use crate::failure::{Failure, Result, reason};
+use crate::failure::{Failure, Result, reason, toml_reason};
 use crate::token_files;
 use crate::xdg;
 
@@ -241,10 +241,7 @@ fn text_of(file: &Path) -> Result<Option<String>> {
 /// The sections of a file, the longest pattern last.
 fn sections_of(file: &Path, text: &str) -> Result<Vec<Section>> {
     let wrong = |why: String| Failure::usage(format!("{}: {why}", file.display()));
-    let table: Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
-        wrong(format!("line {line}: {}", error.message()))
-    })?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| wrong(toml_reason(text, &error)))?;
     let mut sections = Vec::new();
     for (key, value) in table {
         let Value::Table(hosts) = value else {

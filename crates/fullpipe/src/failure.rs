@@ -66,6 +66,13 @@ pub fn reason(error: &clap::Error) -> String {
     lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
+/// What is wrong with a text in TOML, in one line that begins with the number of the line.
+pub fn toml_reason(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let words: Vec<&str> = error.message().split_whitespace().collect();
+    format!("line {}: {}", before.matches('\n').count() + 1, words.join(" "))
+}
+
 impl Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)

@@ -150,6 +150,100 @@ fn a_path_that_was_not_measured_is_a_problem_of_its_own_type() {
     assert!(get(&server, "http", "/profiles", "").contains("\"version\""));
 }
 
+/// An ALTO client begins with the directory, and finds what `select` says for each path.
+#[test]
+fn an_alto_client_gets_the_rates_of_the_selection() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("alto.toml");
+    let paths = r#"
+        [pid.geneva]
+        prefixes = ["192.0.2.0/24", "2001:db8::/32"]
+        [pid.chicago]
+        prefixes = ["198.51.100.0/24"]
+        [[path]]
+        from = "geneva"
+        to = "chicago"
+        rtt = "91.6ms"
+        rate = "10gbit"
+        loss = 1e-5
+        [[path]]
+        from = "chicago"
+        to = "geneva"
+        rtt = "91.6ms"
+        rate = "1gbit"
+    "#;
+    let cost = |streams: &str| {
+        fs::write(&file, format!("{streams}{paths}")).unwrap();
+        let server = Server::start(&format!("--http 127.0.0.1:0 --alto {}", file.display()));
+        let page = |path: &str, media: &str| -> serde_json::Value {
+            let answer = get(&server, "http", path.strip_prefix("/v1").unwrap(), "");
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            let media = format!("Content-Type: application/alto-{media}+json\r\n");
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains(&media), "{head}");
+            serde_json::from_str(body).unwrap()
+        };
+        let directory = page("/v1/alto/directory", "directory");
+        let resources = directory["resources"].as_object().unwrap();
+        let of_media = |media: &str| {
+            let found: Vec<_> = resources.iter().filter(|(_, one)| one["media-type"] == media).collect();
+            assert_eq!(found.len(), 1, "{directory}");
+            found[0]
+        };
+        let (network_id, network) = of_media("application/alto-networkmap+json");
+        let (_, costs) = of_media("application/alto-costmap+json");
+        assert_eq!(directory["meta"]["default-alto-network-map"], network_id.as_str());
+        assert_eq!(costs["uses"], serde_json::json!([network_id]));
+        let [cost_type] = &costs["capabilities"]["cost-type-names"].as_array().unwrap()[..] else { panic!("{costs}") };
+        let cost_type = &directory["meta"]["cost-types"][cost_type.as_str().unwrap()];
+        let network = page(network["uri"].as_str().unwrap(), "networkmap");
+        let costs = page(costs["uri"].as_str().unwrap(), "costmap");
+        let meta = &costs["meta"];
+        assert_eq!(meta["dependent-vtags"], serde_json::json!([network["meta"]["vtag"]]));
+        for cost_type in [cost_type, &meta["cost-type"]] {
+            assert_eq!((&cost_type["cost-metric"], &cost_type["cost-mode"]), (&"tput".into(), &"numerical".into()));
+            assert_eq!(cost_type["cost-context"]["cost-source"], "estimation");
+        }
+        assert_eq!(network["network-map"]["chicago"], serde_json::json!({"ipv4": ["198.51.100.0/24"]}));
+        assert_eq!(costs["cost-map"].as_object().unwrap().len(), 2, "{costs}");
+        let parameters = meta["cost-type"]["cost-context"]["parameters"].clone();
+        (costs["cost-map"].clone(), parameters["congestion-control-algorithm"].clone())
+    };
+    let best = |words: &str, most_streams: u64| {
+        let printed = common::fullpipe(&format!("select --json --rtt 91.6ms {words}"));
+        let selection: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+        let ranking = selection["ranking"].as_array().unwrap().clone();
+        let is = |one: &&serde_json::Value| {
+            one["transport"]["streams"].as_u64().unwrap() <= most_streams && one["transport"]["cc"] != "udt"
+        };
+        let best = ranking.iter().find(is).unwrap().clone();
+        ((best["expected"]["mean_bps"].as_f64().unwrap() / 8.0) as u64, best["transport"]["cc"].clone())
+    };
+    for (streams, most) in [("", 1), ("streams = 8", 8)] {
+        let (costs, congestion_controls) = cost(streams);
+        for (from, to, words) in
+            [("geneva", "chicago", "--rate 10gbit --loss 1e-5"), ("chicago", "geneva", "--rate 1gbit")]
+        {
+            let (bytes_per_s, cc) = best(words, most);
+            assert_eq!((&costs[from][to], &congestion_controls[from][to]), (&bytes_per_s.into(), &cc), "{from} {most}");
+        }
+    }
+    fs::write(&file, paths.replace("10gbit", "1kbit")).unwrap();
+    for (flags, says) in [
+        (
+            format!("--http 0 --alto {}", file.display()),
+            "the path from geneva to chicago: the profile has nothing for rate=1kbit",
+        ),
+        (format!("--alto {}", file.display()), "--http"),
+        ("--http 0 --alto /nowhere".to_owned(), "--alto /nowhere: it cannot be read: No such file"),
+    ] {
+        let (code, text) = error(&common::fullpipe(&format!("serve --port 0 --bind 127.0.0.1 {flags}")));
+        assert!(code == 2 && text.contains(says), "{code} {text}");
+    }
+    // Without the file there are no maps.
+    let server = Server::start("--http 127.0.0.1:0");
+    assert!(get(&server, "http", "/alto/directory", "").starts_with("HTTP/1.1 404 "));
+}
+
 /// What a server on all addresses of this host answers to a question from one of them.
 fn from(server: &Server, address: [u8; 4]) -> String {
     let port = server.listening["http"].as_str().unwrap().rsplit_once(':').unwrap().1.split('/').next().unwrap();

@@ -133,7 +133,7 @@ pub enum Unanswered {
 /// # Errors
 /// See [`Unanswered`].
 pub fn answer(profile: &str, name: &FilePath, asked: &[(String, String)]) -> Result<String, Unanswered> {
-    let query = asked_query(asked).map_err(Unanswered::Wrong)?;
+    let query = query_of(asked).map_err(Unanswered::Wrong)?;
     let selection = Profile::parse(profile, name).and_then(|profile| select(&profile, &query));
     let selection = selection.map_err(|error| match error {
         ProfileError::NothingFits { asked, has } => Unanswered::NothingFits { asked, has },
@@ -142,8 +142,11 @@ pub fn answer(profile: &str, name: &FilePath, asked: &[(String, String)]) -> Res
     json(&selection, &query, None).map_err(Unanswered::Json)
 }
 
-/// The query of a question over HTTP.
-fn asked_query(asked: &[(String, String)]) -> Result<Query> {
+/// The query of a question over HTTP, or of a path in a file: names of [`ASKED`] with their values.
+///
+/// # Errors
+/// A name is not one of [`ASKED`], or comes twice; a value is wrong, or `rtt` is missing.
+pub fn query_of(asked: &[(String, String)]) -> Result<Query> {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]

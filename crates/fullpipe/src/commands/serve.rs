@@ -1,5 +1,6 @@
 //! `fullpipe serve`: serves measurements, and with `--root` copies, each client in a process of its own.
 
+mod alto;
 mod api;
 mod channel;
 pub mod child;
@@ -109,6 +110,10 @@ pub struct Args {
     /// Select from this profile over HTTP [default: the one that comes with fullpipe]
     #[arg(long, value_name = "FILE", requires = "http")]
     profile: Option<PathBuf>,
+    /// Answer ALTO clients (RFC 7285) over HTTP, too, at http://ADDRESS:PORT/v1/alto/directory: the throughput of TCP that the
+    /// profile has for each path in this file
+    #[arg(long, value_name = "FILE", requires = "http")]
+    alto: Option<PathBuf>,
     /// Exit after one client: one copy, or one measurement with all its connections; refuse others meanwhile
     #[arg(long)]
     once: bool,
@@ -226,11 +231,14 @@ pub fn run(args: Args) -> Result {
                 "--http {address}: other hosts may ask there; add --http-token-file FILE, or give a port alone, for this host alone"
             )));
         }
-        let (api, exposed) = Api::new(args.profile.as_deref(), args.http_token_file.as_deref())?;
+        let (api, exposed) = Api::new(args.profile.as_deref(), args.http_token_file.as_deref(), args.alto.as_deref())?;
         notices.extend(exposed.iter().map(|exposed| Notice::Warning(exposed.to_string())));
         let url = format!("http://{}/v1", listen("http", address, Arc::new(move |asked| api.answer(asked)))?);
         let who = if args.http_token_file.is_some() { "who has its token" } else { "whoever reaches it" };
         notices.push(Notice::Note(format!("{url}/select and {url}/profiles answer {who} (--http)")));
+        if args.alto.is_some() {
+            notices.push(Notice::Note(format!("{url}/alto/directory answers {who}, too (--alto)")));
+        }
         urls.push(("http", url));
     }
     notices.iter().for_each(|notice| told.operator(notice));

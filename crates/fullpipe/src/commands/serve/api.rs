@@ -8,6 +8,7 @@ use blake3::Hash;
 use fullpipe_profile::ProfileError;
 use fullpipe_transfer::connection::token::{self, Exposed};
 
+use super::alto::Alto;
 use super::http::{Asked, Page, Problem};
 use super::rate_limits::{Exceeded, PER_SECOND, PER_SECOND_FROM_ONE, RateLimits};
 use crate::commands::select::{self, Unanswered};
@@ -34,20 +35,23 @@ pub struct Api {
     token: Option<Hash>,
     /// The limits of requests. Locked only while one is counted.
     limits: Mutex<RateLimits>,
+    /// The ALTO maps; none without `--alto`.
+    alto: Option<Alto>,
 }
 
 impl Api {
-    /// Answers from this profile, to clients with the token in this file. Also returns how other users of this host can read or
-    /// replace that file.
+    /// Answers from this profile, to clients with the token in this file, with ALTO maps of the paths in another file. Also returns
+    /// how other users of this host can read or replace the token's file.
     ///
     /// # Errors
-    /// The profile or the token cannot be read, or is none; another user may have written the token.
-    pub fn new(profile: Option<&Path>, token_file: Option<&Path>) -> Result<(Api, Vec<Exposed>)> {
+    /// The profile, the token or the paths cannot be read, or are none; another user may have written the token.
+    pub fn new(profile: Option<&Path>, token_file: Option<&Path>, alto: Option<&Path>) -> Result<(Api, Vec<Exposed>)> {
         let (token, exposed) = token_file.map(read_token).transpose()?.unzip();
         let (text, name) = text_of(profile)?;
         fullpipe_profile::Profile::parse(&text, name)?;
+        let alto = alto.map(|file| Alto::new(file, &text, name)).transpose()?;
         let limits = Mutex::new(RateLimits::new(Instant::now()));
-        Ok((Api { profile: profile.map(Path::to_owned), token, limits }, exposed.unwrap_or_default()))
+        Ok((Api { profile: profile.map(Path::to_owned), token, limits, alto }, exposed.unwrap_or_default()))
     }
 
     /// Answers a request.
@@ -70,7 +74,12 @@ impl Api {
             "/v1/profiles" => text_of(self.profile.as_deref()).map_err(internal)?.0.into_owned(),
             "/v1/openapi.json" => include_str!("openapi.json").to_owned(),
             NOTHING_FITS => return Ok(Page { media: "text/plain; charset=utf-8", text: NOTHING_FITS_TEXT.to_owned() }),
-            _ => return Err(Problem::Missing),
+            path => {
+                let alto = self.alto.as_ref().ok_or(Problem::Missing)?;
+                let (text, name) = text_of(self.profile.as_deref()).map_err(internal)?;
+                let page = alto.page(path, &text, name).map_err(|why| Problem::Internal(why.to_string()))?;
+                return page.ok_or(Problem::Missing);
+            }
         };
         Ok(Page { media: JSON, text })
     }
@@ -121,6 +130,10 @@ mod tests {
     /// What the description says is there, and nothing else is.
     #[test]
     fn the_description_is_of_what_is_there() {
+        let paths =
+            "[pid.a]\nprefixes = [\"::/0\"]\n[[path]]\nfrom = \"a\"\nto = \"a\"\nrtt = \"10ms\"\nrate = \"1gbit\"";
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), paths).unwrap();
         let described: serde_json::Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
         let asked = |path: &str, query: &[(&str, &str)]| Asked {
             path: path.to_owned(),
@@ -128,7 +141,7 @@ mod tests {
             bearer: None,
             from: [192, 0, 2, 1].into(),
         };
-        let api = Api::new(None, None).ok().unwrap().0;
+        let api = Api::new(None, None, Some(file.path())).ok().unwrap().0;
         for path in described["paths"].as_object().unwrap().keys() {
             assert!(api.answer(&asked(path, &[("rtt", "10ms")])).is_ok(), "{path}");
         }
