@@ -151,8 +151,9 @@ pub struct Args {
     /// Send no program to HOST
     #[arg(long, conflicts_with = "far_binary", help_heading = OVER_SSH)]
     pub no_deploy: bool,
-    /// Accept data streams on these ports of HOST, or of this host if HOST connects to it (--via), such as 7413-7476 [default:
-    /// any free port]
+    /// Accept data streams on these ports, such as 7413-7476: with --via tcp on those of HOST, with --via reverse on those of this
+    /// host, with --via auto on those of HOST, and if it cannot be reached there on the same ones of this host [default: any
+    /// free port]
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
     /// Carry the data over connections to the far host (tcp), from there to this host (reverse), or of ssh (ssh); or try these in
