@@ -41,9 +41,18 @@ fn kernel() -> String {
     read("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
-/// Describes this host by one of its streams. What the stream's transport does not have is zero or empty in the record.
-pub fn describe(stream: &dyn StreamHandle) -> EndInfo {
+/// Describes this host by its streams: by the first one, and the sizes of packets by the one with the smallest. What the streams'
+/// transport does not have is zero or empty in the record. Without streams, all is.
+pub fn describe(streams: &[&dyn StreamHandle]) -> EndInfo {
+    let Some(stream) = streams.first() else { return EndInfo::default() };
     let settings = stream.settings();
+    let others: Vec<Settings> = streams[1..].iter().map(|stream| stream.settings()).collect();
+    let all = || std::iter::once(&settings).chain(&others);
+    let smallest = all().min_by_key(|settings| settings.packet_bytes).unwrap_or(&settings);
+    let (mss, mtu) = (smallest.segment_bytes.unwrap_or(0), smallest.packet_bytes);
+    let differ = all().any(|settings| settings.packet_bytes != mtu);
+    let stream_mtus =
+        if differ { all().map(|settings| settings.packet_bytes.unwrap_or(0)).collect() } else { Vec::new() };
     let (sndbuf, rcvbuf) = buffers(&settings);
     let cc = settings.congestion_control.unwrap_or_default();
     EndInfo {
@@ -55,8 +64,9 @@ pub fn describe(stream: &dyn StreamHandle) -> EndInfo {
         rcvbuf,
         pacing: settings.pacing_bytes_per_s.map(|bytes| Rate(bytes.saturating_mul(8))),
         dscp: settings.dscp,
-        mss: settings.segment_bytes.unwrap_or(0),
-        mtu: settings.packet_bytes,
+        mss,
+        mtu,
+        stream_mtus,
         interface: stream.local_address().and_then(|local| interface(local.ip(), stream.peer_address()?.ip())),
         sysctls: SYSCTLS
             .iter()
@@ -123,4 +133,37 @@ fn interface(local: IpAddr, peer: IpAddr) -> Option<Interface> {
         tx_queue_len: number("tx_queue_len"),
         name,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::stream::Observation;
+
+    struct Packets(Option<u32>);
+
+    impl StreamHandle for Packets {
+        fn observe(&self) -> io::Result<Observation> {
+            Ok(Observation::default())
+        }
+        fn close(&self) {}
+        fn settings(&self) -> Settings {
+            Settings { packet_bytes: self.0, segment_bytes: self.0.map(|bytes| bytes - 44), ..Settings::default() }
+        }
+    }
+
+    #[test]
+    fn the_smallest_packets_are_those_of_the_run_and_each_streams_are_told_if_they_differ() {
+        let described = |sizes: &[Option<u32>]| {
+            let streams: Vec<Packets> = sizes.iter().map(|size| Packets(*size)).collect();
+            let end = describe(&streams.iter().map(|stream| stream as &dyn StreamHandle).collect::<Vec<_>>());
+            (end.mss, end.mtu, end.stream_mtus)
+        };
+        assert_eq!(described(&[Some(9000), Some(9000)]), (8956, Some(9000), vec![]));
+        assert_eq!(described(&[Some(9000), Some(1500)]), (1456, Some(1500), vec![9000, 1500]));
+        assert_eq!(described(&[None, None]), (0, None, vec![]));
+        assert_eq!(described(&[]), (0, None, vec![]));
+    }
 }

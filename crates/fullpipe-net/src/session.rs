@@ -173,7 +173,7 @@ pub(crate) fn run(
         Side::Receiver => None,
     };
     let starts = start_times::starts(role.request.seed, traffic.len() as u16, role.rtt_ns);
-    let mut end = host_info::describe(traffic.handle(0));
+    let mut end = host_info::describe(&(0..traffic.len()).map(|i| traffic.handle(i)).collect::<Vec<_>>());
     let cpu = sys::cpu_seconds();
     sys::exact_timers();
     let watched = std::thread::scope(|scope| {

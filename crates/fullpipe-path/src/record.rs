@@ -70,10 +70,14 @@ pub struct EndInfo {
     /// Class of service of the packets that this host sends, as the kernel has it, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<Dscp>,
-    /// Payload of the largest segment that this host sends, bytes.
+    /// Payload of the largest segment that this host sends, bytes; of the stream with the smallest packets.
     pub mss: u32,
-    /// MTU of the path, bytes, if the kernel knows it.
+    /// MTU of the path, bytes, if the kernel knows it; the smallest of the streams.
     pub mtu: Option<u32>,
+    /// MTU of the path as each stream has it, bytes, if they differ: a stream of UDT that loses its first requests takes smaller
+    /// packets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stream_mtus: Vec<u32>,
     /// Network interface that the streams use.
     pub interface: Option<Interface>,
     /// Kernel settings that influence throughput.

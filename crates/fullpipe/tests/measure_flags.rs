@@ -180,6 +180,35 @@ fn the_data_connections_of_a_copy_are_marked() {
     });
 }
 
+/// Drops the large datagrams of the first source port that sends one: the first requests of one stream.
+const ONE_STREAM_LOSES_ITS_FIRST_REQUESTS: &str = "table inet t { set s { type inet_service; size 1; flags dynamic; }; \
+    chain c { type filter hook input priority 0; \
+    meta l4proto udp meta length > 1600 udp sport @s drop; \
+    meta l4proto udp meta length > 1600 add @s { udp sport } drop; }; }";
+
+#[test]
+fn a_stream_with_smaller_packets_than_the_others_is_in_the_record() {
+    firewall::behind(ONE_STREAM_LOSES_ITS_FIRST_REQUESTS, || {
+        let server = Server::start("");
+        let words = format!("measure {} --transport udt -n 3 --size 6MB --json", server.address);
+        let out = fullpipe(&words);
+        let (_, warnings) = error(&out);
+        let record = json_lines(&out);
+        let sender = &record[0]["sender"];
+        let mut sizes: Vec<u64> =
+            sender["stream_mtus"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+        sizes.sort_unstable();
+        assert!(sizes.len() == 3 && sizes[0] < sizes[1] && sizes[1] == sizes[2], "{sizes:?}");
+        assert_eq!(sender["mtu"], sizes[0]);
+        assert!(sender["mss"].as_u64().unwrap() < sizes[0]);
+        let says = format!("packets of different sizes, {} to {} bytes", sizes[0], sizes[2]);
+        assert!(warnings.contains(&says), "{warnings}");
+    });
+    let server = Server::start("");
+    let record = measure(&server, "--transport udt -n 3 --size 6MB");
+    assert!(record[0]["sender"].get("stream_mtus").is_none(), "{}", record[0]);
+}
+
 /// Refuses what comes from the address that connections within this host have by themselves.
 const NOT_FROM_LOCALHOST: &str = "table inet t { chain c { type filter hook input priority 0; \
     ip saddr 127.0.0.1 ip daddr 127.0.0.1 reject with icmpx type admin-prohibited; }; }";

@@ -128,7 +128,8 @@ impl Trace {
             udp: None,
         });
         let received = if self.end == Side::Receiver { received.collect() } else { Vec::new() };
-        let end = self.streams.first().map(|stream| host_info::describe(&**stream)).unwrap_or_default();
+        let streams: Vec<&dyn StreamHandle> = self.streams.iter().map(|stream| &**stream).collect();
+        let end = host_info::describe(&streams);
         let report = Report {
             end,
             received,

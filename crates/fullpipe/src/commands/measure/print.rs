@@ -153,6 +153,14 @@ fn bottleneck(what: Bottleneck, run: &Run, goodput: Option<f64>, any_lost: bool)
 
 /// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
 pub fn warn_of_limits(run: &Run, measured: &Measured) {
+    if let (Some(least), Some(most)) =
+        (measured.sender.stream_mtus.iter().min(), measured.sender.stream_mtus.iter().max())
+    {
+        errln!(
+            "warning: the streams have packets of different sizes, {least} to {most} bytes: some lost the first packets that they \
+             sent; 'stream_mtus' in the record has them"
+        );
+    }
     if run.transport.protocol() != Protocol::Tcp {
         // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
         let got = measured.receiver.rcvbuf / 2;
