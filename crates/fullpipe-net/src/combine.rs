@@ -353,7 +353,7 @@ mod tests {
                     udt: (cc == "udt").then_some(udt),
                     udp,
                 };
-                Observed { report, samples: vec![sample(0), sample(1), sample(1)] }
+                Observed { report, samples: vec![sample(0), sample(1), sample(1)], most_sent: Vec::new() }
             };
             let (sender, receiver) = (side(Side::Sender), side(Side::Receiver));
             let known = Circumstances {

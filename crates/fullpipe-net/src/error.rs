@@ -142,6 +142,14 @@ pub enum NetError {
         /// What it sent instead.
         why: String,
     },
+    /// The other end reports what cannot be.
+    #[error("{peer} reports what cannot be ({why}), so there is no result; is its program damaged, or another one?")]
+    Implausible {
+        /// The other end's address.
+        peer: String,
+        /// What cannot be.
+        why: String,
+    },
     /// The other end has another version.
     #[error(
         "{peer} runs fullpipe {theirs} (protocol {their_protocol}), this is {ours} (protocol {our_protocol}); \
@@ -285,6 +293,7 @@ impl Classified for NetError {
             NetError::Connect { .. }
             | NetError::NoUdp { .. }
             | NetError::Stranger { .. }
+            | NetError::Implausible { .. }
             | NetError::Version { .. }
             | NetError::Refused { .. }
             | NetError::Denied(_)

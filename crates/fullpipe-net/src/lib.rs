@@ -14,6 +14,7 @@ pub mod local_end;
 pub mod measure;
 mod omitted;
 mod one_client;
+mod plausible;
 pub mod preamble_listener;
 pub mod preface;
 mod probe;

@@ -12,6 +12,7 @@ use crate::combine::{Circumstances, Measured, combine};
 use crate::error::{NetError, system};
 use crate::local_end::LocalEnd;
 use crate::one_client::MeasurementId;
+use crate::plausible::{self, Known};
 use crate::probe::Prober;
 use crate::serve::{hello, version_error};
 use crate::session::{self, Control, Observed, Role, Watcher};
@@ -181,6 +182,16 @@ impl<'a> Ready<'a> {
         let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns, limit_ns: None };
         let ours = session::run(&role, self.streams, self.overhead_bytes, &mut self.control, watcher)?;
         let theirs = receive_report(&mut self.control)?;
+        let known = Known {
+            request,
+            peer: if side == Side::Sender { Side::Receiver } else { Side::Sender },
+            most_sent: &ours.most_sent,
+            datagram_bytes: ours.report.end.mss,
+            elapsed_ns: sys::now_ns().saturating_sub(zero_ns),
+            rtt_ns,
+        };
+        plausible::check(&known, &theirs.report, &theirs.samples)
+            .map_err(|why| NetError::Implausible { peer: self.control.peer.clone(), why })?;
         let wall_s = (sys::now_ns() - self.started_ns) as f64 / 1e9;
         let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
         let interrupted = watcher.is_interrupted();
@@ -337,7 +348,7 @@ fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
                 Message::Failed { why, is_stall } => return Err(control.failed(&why, is_stall)),
                 Message::End => {
                     let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
-                    return Ok(Observed { report, samples });
+                    return Ok(Observed { report, samples, most_sent: Vec::new() });
                 }
                 other => return Err(control.unexpected(&other)),
             },

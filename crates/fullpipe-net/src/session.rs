@@ -154,6 +154,8 @@ pub struct Observed {
     pub report: Report,
     /// TCP_INFO of its streams over time.
     pub samples: Vec<Sample>,
+    /// Most bytes that it can have sent on each stream; empty for a receiver, and for another host.
+    pub most_sent: Vec<u64>,
 }
 
 /// Moves the data of one side, and returns what it observed. `overhead_bytes` are those bytes on each stream that are not
@@ -233,7 +235,11 @@ pub(crate) fn run(
     };
     let (early_bytes, cpu_s) = (traffic.early_bytes(), sys::cpu_seconds() - cpu);
     let report = Report { end, received, early_bytes, cpu_s, seconds };
-    Ok(Observed { report, samples: sampler.into_samples() })
+    let most_sent = match role.end {
+        Side::Sender => (0..traffic.len()).map(|i| traffic.most_sent(i)).collect(),
+        Side::Receiver => Vec::new(),
+    };
+    Ok(Observed { report, samples: sampler.into_samples(), most_sent })
 }
 
 /// What the other end is told of a failure of the run.

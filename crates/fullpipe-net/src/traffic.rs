@@ -69,7 +69,7 @@ struct SharedStream {
     share_bytes: Option<u64>,
     first_ns: AtomicU64,
     last_ns: AtomicU64,
-    /// Bytes that the receiving side has read, or that the sending side has handed to a transport that copies them.
+    /// Bytes that the receiving side has read, or that the sending side has handed to the transport.
     moved_bytes: AtomicU64,
     /// Whether the sender has sent all, over a transport that may lose data.
     ended: AtomicBool,
@@ -206,7 +206,7 @@ impl Traffic {
             if self.is_stopped() {
                 Ok(())
             } else if stream.sends_files() {
-                send_by_reference(&mut *stream, source, &mut rest)
+                send_by_reference(&mut *stream, source, &mut rest, &self.streams[i].moved_bytes)
             } else {
                 send_copies(&mut *stream, source, &mut rest, &self.streams[i].moved_bytes)
             }
@@ -290,6 +290,11 @@ impl Traffic {
         self.streams.iter().all(has_all)
     }
 
+    /// Most bytes that stream `i` can have sent: a write that broke may have sent a part.
+    pub(crate) fn most_sent(&self, i: usize) -> u64 {
+        self.streams[i].moved_bytes.load(Ordering::Acquire).saturating_add(COPY_BYTES as u64)
+    }
+
     /// Bytes that stream `i` has received, and the instants of its first and last arrival.
     pub(crate) fn received(&self, i: usize) -> (u64, u64, u64) {
         let stream = &self.streams[i];
@@ -330,10 +335,18 @@ impl Hold {
 }
 
 /// Sends `rest` bytes by reference, and counts it down.
-fn send_by_reference(stream: &mut dyn DataStream, source: &Source, rest: &mut u64) -> io::Result<()> {
+fn send_by_reference(
+    stream: &mut dyn DataStream,
+    source: &Source,
+    rest: &mut u64,
+    moved: &AtomicU64,
+) -> io::Result<()> {
     while *rest > 0 {
         match stream.send_file(source.0.as_fd(), 0, (*rest).min(SOURCE_BYTES as u64) as usize) {
-            Ok(n) => *rest = rest.saturating_sub(n as u64),
+            Ok(n) => {
+                *rest = rest.saturating_sub(n as u64);
+                moved.fetch_add(n as u64, Ordering::Release);
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

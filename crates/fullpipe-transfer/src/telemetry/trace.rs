@@ -143,7 +143,7 @@ impl Trace {
             let udt = udt.map(|now| sample::udt_between(before.replace(now), now, self.zero_ns));
             Sample { udt, ..sample.clone() }
         };
-        Observed { report, samples: lock(&self.kept).samples.iter().map(sample).collect() }
+        Observed { report, samples: lock(&self.kept).samples.iter().map(sample).collect(), most_sent: Vec::new() }
     }
 
     /// Sends the report and all samples to the other end.
@@ -185,7 +185,11 @@ impl PeerTrace {
 
     /// The report and all samples, if the report has arrived.
     fn seen(&mut self) -> Option<Observed> {
-        Some(Observed { report: self.report.take()?, samples: std::mem::take(&mut self.samples) })
+        Some(Observed {
+            report: self.report.take()?,
+            samples: std::mem::take(&mut self.samples),
+            most_sent: Vec::new(),
+        })
     }
 }
 
