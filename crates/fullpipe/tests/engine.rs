@@ -320,6 +320,43 @@ fn many_clients_at_once_each_with_its_own_result() {
     });
 }
 
+/// Each asks for another size at another rate, with which it takes 8 s, in one or the other direction.
+#[test]
+fn of_a_hundred_clients_at_once_none_gets_a_wrong_result() {
+    let server = Server::start("--max-clients 100 --max-clients-per-address 100");
+    let (size, pacing) = (|i: u64| i * 100_000, |i: u64| i * 100_000);
+    let streams = |i: u64| 1 + i % 3;
+    let reverse = |i: u64| i.is_multiple_of(2);
+    std::thread::scope(|scope| {
+        let run = |i: u64| {
+            let reverse = if reverse(i) { "--reverse" } else { "" };
+            let flags = format!("--size {}B --pacing {}bit -n {} {reverse}", size(i), pacing(i), streams(i));
+            measure(&server, &flags)
+        };
+        let runs: Vec<_> = (1..=100).map(|i| (i, scope.spawn(move || run(i)))).collect();
+        for (i, run) in runs {
+            let record = run.join().unwrap();
+            let (header, result) = (&record[0], record.last().unwrap());
+            assert_eq!(header["direction"], if reverse(i) { "receive" } else { "send" }, "{i}: {header}");
+            assert_eq!(result["bytes"], size(i), "{i}: {result}");
+            let bytes = result["streams"].as_array().unwrap().iter().map(|stream| stream["bytes"].as_u64().unwrap());
+            assert_eq!((bytes.clone().count() as u64, bytes.sum()), (streams(i), size(i)), "{i}: {result}");
+            assert_possible(result);
+            // The least is for a machine that does much else meanwhile.
+            let share = result["goodput_bps"].as_f64().unwrap() / pacing(i) as f64;
+            assert!((0.3..1.05).contains(&share), "{i}: {share} of its rate: {result}");
+        }
+    });
+    let log = server.log(100);
+    let kinds: Vec<&str> = log.iter().filter_map(|line| line["kind"].as_str()).filter(|kind| *kind != "note").collect();
+    assert_eq!(kinds.iter().take_while(|kind| **kind == "begin").count(), 100, "all at once: {kinds:?}");
+    let mut asked: Vec<String> =
+        log.iter().filter(|line| line["kind"] == "begin").map(|line| line["request"]["workload"].to_string()).collect();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked.len(), 100);
+}
+
 #[test]
 fn a_full_server_refuses_clearly() {
     let server = Server::start("--max-clients 1");
