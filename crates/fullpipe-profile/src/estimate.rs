@@ -234,6 +234,8 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use fullpipe_path::{Buffer, Transport};
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
 
     use super::*;
 
@@ -302,5 +304,53 @@ mod tests {
         assert!((got.high_bps.unwrap() - 5e9 - half).abs() < 1.0, "{got:?}");
         // A single run with nobody to borrow from has no interval.
         assert_eq!(at(&entry(&[(10.0, 1, 5.0, None)]), 10.0).low_bps, None);
+    }
+
+    /// Fractions of simulated profiles whose intervals hold the true mean: at a measured RTT, and midway between two. Each has
+    /// `n` runs with 5% of normal noise at each of five RTTs.
+    fn coverage(rng: &mut Pcg64Mcg, n: u32) -> [f64; 2] {
+        const TRIALS: u32 = 4_000;
+        const RTTS_MS: [f64; 5] = [10.0, 20.0, 30.0, 40.0, 50.0];
+        let truth = |rtt_ms: f64| 9.5 - 0.1 * rtt_ms;
+        let mut held = [0; 2];
+        for _ in 0..TRIALS {
+            let points: Vec<(f64, u32, f64, Option<f64>)> = RTTS_MS
+                .iter()
+                .map(|rtt_ms| {
+                    // Box and Muller's normal numbers.
+                    let mut normal = || {
+                        let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
+                        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+                    };
+                    let runs: Vec<f64> = (0..n).map(|_| truth(*rtt_ms) * (1.0 + 0.05 * normal())).collect();
+                    let mean = runs.iter().sum::<f64>() / f64::from(n);
+                    let squares: f64 = runs.iter().map(|run| (run - mean).powi(2)).sum();
+                    (*rtt_ms, n, mean, Some((squares / f64::from(n - 1)).sqrt()))
+                })
+                .collect();
+            let entry = entry(&points);
+            for (held, rtt_ms) in held.iter_mut().zip([30.0, 35.0]) {
+                let got = at(&entry, rtt_ms);
+                let (low, high) = (got.low_bps.unwrap() / 1e9, got.high_bps.unwrap() / 1e9);
+                *held += u32::from((low..=high).contains(&truth(rtt_ms)));
+            }
+        }
+        held.map(|held| f64::from(held) / f64::from(TRIALS))
+    }
+
+    #[test]
+    fn intervals_hold_the_mean_as_often_as_they_say() {
+        let rng = &mut Pcg64Mcg::seed_from_u64(38);
+        for n in [5, 10] {
+            let [measured, between] = coverage(rng, n);
+            assert!((0.935..0.965).contains(&measured), "n={n}: {measured}");
+            // The degrees of freedom are those of one of the two sides.
+            assert!((0.935..0.985).contains(&between), "n={n}: {between}");
+        }
+        // The larger of two variances makes intervals of few runs conservative.
+        for n in [2, 3] {
+            let found = coverage(rng, n);
+            assert!(found.iter().all(|covered| (0.94..0.995).contains(covered)), "n={n}: {found:?}");
+        }
     }
 }
