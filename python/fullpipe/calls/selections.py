@@ -26,12 +26,12 @@ class Estimate:
     mean_bps: float
     """The mean over the profile's runs, start-up included, in bit/s."""
     low_bps: float | None
-    """The lower end of the mean's interval, in bit/s; None if the profile has no repeated runs, or if the whole
-    interval is above the capacity."""
+    """The lower end of the mean's interval, in bit/s; None if the profile has no repeated runs, or if the
+    whole interval is above the capacity."""
     high_bps: float | None
     at_capacity: bool
-    """Whether the profile's runs, on a faster kind of path, exceed this path's capacity. Then `mean_bps` is the
-    capacity, and no more than an upper bound."""
+    """Whether the profile's runs, on a faster kind of path, exceed this path's capacity. Then `mean_bps` is
+    the capacity, and no more than an upper bound."""
     n: int
     """The number of runs at the measured point with the fewest."""
     from_rtt_ms: tuple[float, ...]
