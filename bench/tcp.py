@@ -45,9 +45,7 @@ def seen(text: str) -> Seen:
     end = output["end"]
     streams = (stream for interval in output["intervals"] for stream in interval["streams"])
     rtt_us = statistics.mean(stream["rtt"] for stream in streams)
-    return Seen(
-        end["sum_received"]["bits_per_second"] / 1e6, end["sum_sent"]["retransmits"], rtt_us / 1e3
-    )
+    return Seen(end["sum_received"]["bits_per_second"] / 1e6, end["sum_sent"]["retransmits"], rtt_us / 1e3)
 
 
 def ends(program: str) -> tuple[list[str], list[str]]:
