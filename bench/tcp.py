@@ -1,8 +1,9 @@
-"""Compares measurements of TCP with those of iperf3 in the testbed: rate, retransmissions and round-trip time.
+"""Compares measurements of TCP with those of iperf3 in the testbed: rate, retransmissions, round-trip time.
 
-Both programs send one stream of CUBIC over the same emulated path, with the same random losses. The rate is that
-of the receiver over the whole run. The round-trip time is the mean of the kernel's smoothed one at intervals of
-0.1 s: one second is too long to see a queue that fills and drains. The speed over veth is compared in veth.py.
+Both programs send one stream of CUBIC over the same emulated path, with the same random losses. The rate is
+that of the receiver over the whole run. The round-trip time is the mean of the kernel's smoothed one at
+intervals of 0.1 s: one second is too long to see a queue that fills and drains. The speed over veth is
+compared in veth.py.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
             Frame::Message(message) => match *message {
                 Message::Report(mut theirs) => {
                     theirs.end.make_printable();
-                    report = Some(theirs);
+                    report = Some(*theirs);
                 }
                 Message::Failed { why, is_stall } => return Err(control.failed(&why, is_stall)),
                 Message::End => {

@@ -379,7 +379,7 @@ pub fn measure(
     let overhead_bytes = if side == Side::Receiver { preamble_bytes } else { 0 };
     let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
     let seen = session::run(&role, streams, overhead_bytes, &mut control, &Watcher::default())?;
-    control.send(&Message::Report(seen.report), "reporting")?;
+    control.send(&Message::Report(Box::new(seen.report)), "reporting")?;
     wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
     control.send(&Message::End, "reporting")?;
     control.wait_for_hang_up();

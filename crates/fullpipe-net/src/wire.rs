@@ -103,7 +103,7 @@ pub enum Message {
     /// From a client that sends: the run is to end now, before its time or size.
     Stop,
     /// From the server, after the run: its report. Batches of samples follow, then [`Message::End`].
-    Report(Report),
+    Report(Box<Report>),
     /// From the server: its report is complete.
     End,
     /// From either end: the run failed there.
