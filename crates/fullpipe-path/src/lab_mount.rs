@@ -117,10 +117,17 @@ impl FromStr for LabMount {
             return Err(bad(format!("'{kind}' is not nfs, which alone the testbed mounts")));
         }
         let mut mount = LabMount::default();
+        let mut has_slots = false;
         for part in parts {
             let pair = part.split_once(':');
             let (key, value) = pair.ok_or_else(|| bad(format!("'{part}' should be KEY:VALUE, as in nconnect:4")))?;
             mount.set(key, value)?;
+            has_slots |= key == "slots";
+        }
+        if has_slots && mount.vers == "4.0" {
+            return Err(bad(
+                "slots: NFS 4.0 has no sessions, so it has no slots; leave slots out, or give vers:4.1".into()
+            ));
         }
         Ok(mount)
     }
@@ -188,6 +195,8 @@ mod tests {
             ("nfs+wsize:2MiB", "wsize: 2MiB is not a multiple of 4KiB from 4KiB to 1MiB"),
             ("nfs+read_ahead:1KiB", "read_ahead: 1KiB is not a multiple of 4KiB"),
             ("nfs+slots:0", "slots: '0' is not a number from 1 to 1024"),
+            ("nfs+vers:4.0+slots:8", "slots: NFS 4.0 has no sessions"),
+            ("nfs+slots:64+vers:4.0", "leave slots out, or give vers:4.1"),
             ("nfs+sync:on", "sync: 'on' is neither yes nor no"),
             ("nfs+size:1MB", "size: 1MB is outside"),
             ("nfs+async:yes", "'async' is not one of its keys: vers, nconnect"),

@@ -75,6 +75,12 @@ impl Mount {
         storage::is_nfs(&self.kind)
     }
 
+    /// Whether the mount has sessions, as NFS has from version 4.1 on.
+    pub fn has_sessions(&self) -> bool {
+        let version = self.option("vers").unwrap_or_default();
+        self.is_nfs() && version.starts_with('4') && !["4", "4.0"].contains(&version)
+    }
+
     /// Whether the files are on another machine, or come from a program (FUSE), as far as the type tells.
     pub fn is_remote(&self) -> bool {
         let is_fuse = ["fuse", "fuseblk"].contains(&&*self.kind) || self.kind.starts_with("fuse.");
@@ -89,7 +95,7 @@ impl Mount {
             source: self.source.clone(),
             options: self.options.clone(),
             read_ahead_bytes: self.read_ahead,
-            session_slots: self.session_slots.filter(|_| self.is_nfs()),
+            session_slots: self.session_slots.filter(|_| self.has_sessions()),
         }
     }
 
@@ -212,7 +218,12 @@ mod tests {
         for kind in ["ext4", "xfs", "tmpfs", "overlay", "fusectl", "nfsd", "autofs"] {
             assert!(!of(kind).is_remote(), "{kind}");
         }
-        assert_eq!((of("nfs4").info().session_slots, of("fuse.sshfs").info().session_slots), (Some(64), None));
+        let slots =
+            |kind: &str, vers: &str| Mount { options: vec![format!("vers={vers}")], ..of(kind) }.info().session_slots;
+        assert_eq!((slots("nfs4", "4.2"), slots("nfs4", "4.1")), (Some(64), Some(64)));
+        for (kind, vers) in [("nfs4", "4.0"), ("nfs4", "4"), ("nfs", "3"), ("fuse.sshfs", "4.2")] {
+            assert_eq!(slots(kind, vers), None, "{kind} {vers}");
+        }
         let far = find(LIST, Path::new("/mnt/far away")).unwrap();
         let options = ["rw", "nosuid", "vers=4.2", "rsize=1048576", "nconnect=4", "addr=10.0.2.1"];
         assert_eq!(

@@ -68,7 +68,8 @@ pub struct MountInfo {
     pub options: Vec<String>,
     /// Most bytes that the kernel reads ahead of a program (`read_ahead_kb` in `/sys/class/bdi`); `None` if it does not tell.
     pub read_ahead_bytes: Option<u64>,
-    /// For NFS, most requests under way that this host asks a server for (`max_session_slots` of the module nfs).
+    /// For NFS 4.1 and later, most requests under way that this host asks a server for (`max_session_slots` of the module nfs);
+    /// `None` without sessions.
     pub session_slots: Option<u64>,
 }
 

@@ -119,21 +119,16 @@ fn request(mount: &Mount, by: &Yardstick, name: &str, again: &str) -> Finding {
     mounts_again(Finding::costs(name, shown, words).leaves(bps), again)
 }
 
-/// Whether the mount has sessions (NFS 4.1 and later).
-fn has_sessions(mount: &Mount) -> bool {
-    mount.option("vers").is_some_and(|version| !["3", "4", "4.0"].contains(&version) && version.starts_with('4'))
-}
-
 /// Most requests under way.
 fn slot_count(mount: &Mount) -> u64 {
     // Without sessions the client adds slots as it needs them (tcp_max_slot_table_entries, 65,536).
-    if has_sessions(mount) { mount.session_slots.unwrap_or(64) } else { 65_536 }
+    if mount.has_sessions() { mount.session_slots.unwrap_or(64) } else { 65_536 }
 }
 
 /// The session's slots, which all connections of the mount share.
 fn slots(mount: &Mount, by: &Yardstick, again: &str) -> Finding {
     let subject = "session slots";
-    if !has_sessions(mount) {
+    if !mount.has_sessions() {
         return Finding::ok(subject, mount.option("vers").unwrap_or("?"), "this version has no sessions");
     }
     let Some(slots) = mount.session_slots else {
