@@ -163,7 +163,7 @@ fn some_time(text: &str) -> std::result::Result<Time, String> {
 pub fn run(args: Args) -> Result {
     rlimit::raise_open_files();
     let shares_port = args.data_ports.as_deref() == Some(SAME);
-    let data_ports = if shares_port { (0, 0) } else { ports::data_ports(args.data_ports.as_deref())? };
+    let data_ports = if shares_port { (0, 0) } else { own_data_ports(&args)? };
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
     let max_duration = args.max_duration.unwrap_or(MAX_DURATION);
     let limits = AnonymousLimits::new(max_duration.duration(), per_address);
@@ -275,6 +275,24 @@ pub fn run(args: Args) -> Result {
         }
     })?;
     Ok(())
+}
+
+/// Ports of data streams that are not the port of control connections.
+///
+/// # Errors
+/// The flag names no range of ports, or only the port of control connections.
+fn own_data_ports(args: &Args) -> Result<(u16, u16)> {
+    let text = args.data_ports.as_deref();
+    let ports = ports::data_ports(text)
+        .map_err(|failure| Failure::usage(format!("{failure}, or as {SAME} for the port of control connections")))?;
+    if ports == (args.port, args.port) && args.port != 0 {
+        return Err(Failure::usage(format!(
+            "--data-ports {}: this is the port of control connections, where no stream finds room beside them; give \
+             --data-ports {SAME} to share it, or other ports",
+            args.port
+        )));
+    }
+    Ok(ports)
 }
 
 /// Answers HTTP at the address of a flag; returns the address.
