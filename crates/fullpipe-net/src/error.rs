@@ -13,6 +13,14 @@ fn choosing(address: &str) -> &'static str {
     if address.contains("data ports") { "--data-ports" } else { "--port, --data-ports or --bind" }
 }
 
+/// Why a port was not reached.
+fn unreached(within: Duration, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::TimedOut => format!("no answer within {within:?}, as if a firewall dropped it"),
+        _ => source.to_string(),
+    }
+}
+
 /// Says that buffers are too large.
 pub(crate) fn too_large(count: u32, buffer: Size, memory: Size) -> String {
     if count == 1 {
@@ -63,6 +71,20 @@ pub enum NetError {
     Connect {
         /// The host as the user named it.
         host: String,
+        /// The connection's error.
+        source: io::Error,
+    },
+    /// The server has answered, and its port for data streams cannot be reached.
+    #[error(
+        "the server answers, but its port for data streams, {to}, does not ({}); ask its operator to open its --data-ports in \
+         the firewall, or to serve data on the port that answers ('fullpipe serve --data-ports same')",
+        unreached(*.within, .source)
+    )]
+    NoDataPort {
+        /// Address and port of the data streams.
+        to: SocketAddr,
+        /// Time for which an answer was waited for.
+        within: Duration,
         /// The connection's error.
         source: io::Error,
     },
@@ -291,6 +313,7 @@ impl Classified for NetError {
                 ExitClass::Failed
             }
             NetError::Connect { .. }
+            | NetError::NoDataPort { .. }
             | NetError::NoUdp { .. }
             | NetError::Stranger { .. }
             | NetError::Implausible { .. }

@@ -32,6 +32,8 @@ pub struct MeasureOptions {
     pub stall: Duration,
     /// Longest time to establish a connection.
     pub connect: Duration,
+    /// Time in which the server's data port must answer the first stream, at most `connect`.
+    pub first_answer: Duration,
     /// Largest rate of payload that the path can carry, bit/s, if it is known. It helps to name the bottleneck.
     pub capacity: Option<f64>,
     /// Whether to refuse buffers larger than memory.
@@ -154,7 +156,7 @@ impl<'a> Ready<'a> {
             Protocol::Udp => (call_streams(&control, to, token, request, options)?, 0),
             _ => {
                 let connector = stream::open::connector(to, &options.from, &request.transport, sends);
-                let streams = connect_streams(&*connector, (to, is_shared), token, request, options.connect)?;
+                let streams = connect_streams(&*connector, (to, is_shared), token, request, options)?;
                 (streams, connector.overhead_bytes())
             }
         };
@@ -277,20 +279,31 @@ fn call_streams(
     let preambles: Vec<_> = (0..transport.streams).map(|i| session::preamble(token, i)).collect();
     let sends = request.direction == Direction::Send;
     let answered = control.stream.as_fd();
-    stream::udp::connect(to, &options.from, transport, (&preambles, sends), answered, options.connect)
+    stream::udp::connect(to, &options.from, transport, (&preambles, sends), answered, options.first_answer)
 }
 
 /// Connects all streams at once; one after the other would take n round trips. `is_shared` tells whether they go to the
-/// server's own port.
+/// server's own port. A stream that is not answered in time is tried again if another one was: then the port is open.
 fn connect_streams(
     connector: &dyn Connector,
     (to, is_shared): (SocketAddr, bool),
     token: [u8; 16],
     request: &Request,
-    timeout: Duration,
+    options: &MeasureOptions,
 ) -> Result<Vec<Box<dyn DataStream>>, NetError> {
+    let is_open = AtomicBool::new(false);
+    let connect = || match connector.connect(options.first_answer) {
+        Err(error) if is_late(&error) && is_open.load(Ordering::Relaxed) => connector.connect(options.connect),
+        connected => connected,
+    };
     let one = |i: u16| -> Result<Box<dyn DataStream>, NetError> {
-        let mut stream = connector.connect(timeout)?;
+        let mut stream = connect().map_err(|error| match error {
+            NetError::Connect { source, .. } if !is_shared => {
+                NetError::NoDataPort { to, within: options.first_answer, source }
+            }
+            other => other,
+        })?;
+        is_open.store(true, Ordering::Relaxed);
         let head = shared_port::head(wire::PREAMBLE);
         let head = if is_shared { &head[..] } else { &[] };
         stream
@@ -299,6 +312,7 @@ fn connect_streams(
             .map_err(|source| NetError::Lost { peer: to.to_string(), doing: "connecting the streams", source })?;
         Ok(stream)
     };
+    let one = &one;
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..request.transport.streams)
             .map(|i| std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, move || one(i)))
@@ -311,6 +325,15 @@ fn connect_streams(
             })
             .collect()
     })
+}
+
+/// Whether nobody has answered in time.
+fn is_late(error: &NetError) -> bool {
+    match error {
+        NetError::Connect { source, .. } => source.kind() == std::io::ErrorKind::TimedOut,
+        NetError::NoUdp { .. } => true,
+        _ => false,
+    }
 }
 
 /// Returns how far the server's clock is ahead of this host's, and the round-trip time, ns. Of five questions it takes the

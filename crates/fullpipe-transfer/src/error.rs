@@ -131,7 +131,7 @@ pub enum TransferError {
     /// The far host can be reached, but not its port for the data streams.
     #[error(
         "cannot connect to {to} for the data: {why}; open a data port there (--data-ports; for a server, that of its \
-         'fullpipe serve'), or copy over ssh alone (HOST:PATH, --via ssh)"
+         'fullpipe serve', where --data-ports same needs no further port), or copy over ssh alone (HOST:PATH, --via ssh)"
     )]
     NoDataPort {
         /// The host, and its port if that is known.

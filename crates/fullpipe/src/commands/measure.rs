@@ -34,6 +34,9 @@ use crate::{format, interrupt, progress, run_record};
 /// Longest time between two probes: before the data, ten are sent.
 const MAX_PROBE: Duration = Duration::from_secs(1);
 
+/// Time in which a server's data port must answer, the same as for a copy.
+const FIRST_ANSWER: Duration = Duration::from_secs(3);
+
 /// Measures, writes the record, and prints the result.
 pub fn run(args: &Args) -> Result {
     if let Some(target) = storage::Target::parse(&args.path) {
@@ -295,6 +298,7 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         from: args.bind.clone().unwrap_or_default(),
         stall: args.stall().duration(),
         connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
+        first_answer: if args.guest.is_some() { Duration::from_secs(120) } else { FIRST_ANSWER },
         capacity,
         check_memory: args.guest.is_none(),
         proof_key: crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),

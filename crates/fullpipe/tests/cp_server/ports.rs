@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{self, error};
+use crate::common::{self, Server, error, fullpipe};
 use crate::{Stage, firewall, write};
 
 #[test]
@@ -18,6 +18,7 @@ fn a_data_port_that_a_firewall_drops_is_named_soon() {
             let copied = stage.cp(&["--stall", stall, "file", &stage.url("/in/")], Some(&stage.token()));
             let (code, text) = error(&copied);
             assert!(code == 4 && text.contains("for the data: no answer within 3s"), "{text}");
+            assert!(text.contains("'fullpipe serve', where --data-ports same needs no further port"), "{text}");
         }
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     });
@@ -153,6 +154,26 @@ fn buffers_of_udt_that_a_server_has_no_memory_for() {
     assert!(code == 2 && text.contains("4 buffers of 1GB (UDT has two for each stream) are larger than"), "{text}");
     assert!(text.contains("choose a smaller --buffer, or fewer --streams"), "{text}");
     assert_eq!(copy("1").0, 0);
+}
+
+#[test]
+fn a_measurement_names_a_data_port_that_a_firewall_drops() {
+    let drop = "table inet test { chain in { type filter hook input priority 0; tcp dport 21000-21015 drop; }; }";
+    firewall::behind(drop, || {
+        let server = Server::start("--data-ports 21000-21015");
+        for flags in ["", "--streams 4 --reverse"] {
+            let began = Instant::now();
+            let (code, text) = error(&fullpipe(&format!("measure {} --size 1MB {flags}", server.address)));
+            assert!(code == 4 && began.elapsed() < Duration::from_secs(9), "{:?} {code}: {text}", began.elapsed());
+            let known =
+                "the server answers, but its port for data streams, 127.0.0.1:21000, does not (no answer within 3s";
+            assert!(text.contains(known), "{text}");
+            assert!(
+                text.contains("open its --data-ports in the firewall") && text.contains("--data-ports same"),
+                "{text}"
+            );
+        }
+    });
 }
 
 #[test]
