@@ -235,6 +235,26 @@ impl LabPath {
         self.disk_a.is_some() || self.disk_b.is_some()
     }
 
+    /// Returns the keys that this path has besides its rate, RTT, queue, packet size, forward loss, framing and mount: impairments,
+    /// other traffic, hosts, the kernel and disks.
+    pub fn further_keys(&self) -> Vec<&'static str> {
+        let keys = [
+            ("loss_back", !self.loss_back.is_zero()),
+            ("jitter", self.jitter.is_some()),
+            ("reorder", !self.reorder.is_zero()),
+            ("duplicate", !self.duplicate.is_zero()),
+            ("corrupt", !self.corrupt.is_zero()),
+            ("kernel", self.kernel.is_some()),
+            ("cross", self.cross.is_some()),
+            ("host_noise", self.host_noise.is_some()),
+            ("host_a", !self.host_a.is_default()),
+            ("host_b", !self.host_b.is_default()),
+            ("disk_a", self.disk_a.is_some()),
+            ("disk_b", self.disk_b.is_some()),
+        ];
+        keys.into_iter().filter_map(|(key, has)| has.then_some(key)).collect()
+    }
+
     /// Returns the largest rate of payload that a protocol can carry, bit/s. Packets are full and have 20 bytes of IPv4 header.
     /// TCP adds 20 bytes of header and 12 of timestamps (RFC 7323); UDP adds 8 bytes of header, and UDT 16 more.
     pub fn capacity(&self, protocol: Protocol) -> f64 {

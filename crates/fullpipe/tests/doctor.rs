@@ -31,6 +31,16 @@ fn this_host() {
 }
 
 #[test]
+fn what_it_leaves_out_of_a_path_is_said() {
+    let output = fullpipe("doctor lab:rtt=10ms,rate=1gbit,loss_back=1e-3,disk_b=1GB/s");
+    assert_eq!(output.status.code(), Some(0));
+    let note = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(note, "note: doctor uses the path's rtt and rate, and ignores loss_back, disk_b\n");
+    let (code, text) = error(&fullpipe("doctor lab:rtt=10ms,rate=1gbit,mount=nfs"));
+    assert!(code == 2 && text.contains("give mount:FOLDER for a mount of this host"), "{code}: {text}");
+}
+
+#[test]
 fn towards_a_host() {
     let server = Server::start("");
     let lines = json_lines(&fullpipe(&format!("doctor {} --json", server.address)));

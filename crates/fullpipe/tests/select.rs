@@ -46,6 +46,23 @@ fn an_uncertain_choice_names_commands_that_measure_it() {
     assert!(text.contains("\n  fullpipe analyze runs\n"), "{text}");
 }
 
+#[test]
+fn what_the_choice_leaves_out_of_a_path_is_said() {
+    let path = |more: &str| format!("{},{more}", PATH[0]);
+    let printed = text(&[&path("disk_a=50MB/s,disk_b=1GB/s,jitter=1ms,cross=udp:1mbit")]);
+    for note in [
+        "\nnote        disk_a has 50MB/s: a copy that reads or writes it has at most 400.0 Mb/s\n",
+        "\nnote        select uses the path's rtt, rate, queue, mtu and loss, and ignores jitter, cross\n",
+    ] {
+        assert!(printed.contains(note), "{note}{printed}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&text(&[&path("disk=50MB/s"), "--json"])).unwrap();
+    assert!(json["notes"].to_string().contains("disk_a has 50MB/s"), "{json}");
+    let done = select(&[&path("mount=nfs")]);
+    let why = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.code() == Some(2) && why.contains("mount: select chooses how streams are sent"), "{why}");
+}
+
 /// The runs of a faster path have no interval for this one.
 #[test]
 fn a_rate_that_is_cut_at_the_capacity_says_so() {

@@ -17,7 +17,7 @@ use self::finding::{Finding, State, Yardstick};
 use self::host::{Host, Interface};
 use crate::failure::{Failure, Result};
 use crate::mount::Mount;
-use crate::output::outln;
+use crate::output::{errln, outln};
 use crate::{format, shipped_profile};
 
 /// Version of the output of `--json`.
@@ -79,6 +79,17 @@ pub fn run(args: Args) -> Result {
         return of_mount(folder, &args);
     }
     let path = args.path.as_deref().map(str::parse::<Path>).transpose()?;
+    if let Some(Path::Lab(lab)) = &path {
+        if lab.mount.is_some() {
+            let why = "mount: doctor checks this host, where nothing of the testbed is mounted; leave it out, or give \
+                       mount:FOLDER for a mount of this host";
+            return Err(Failure::usage(why));
+        }
+        let others = lab.further_keys();
+        if !others.is_empty() {
+            errln!("note: doctor uses the path's rtt and rate, and ignores {}", others.join(", "));
+        }
+    }
     let interface = match &path {
         Some(Path::Host(host)) => route(&host.name, host.port)?,
         _ => None,

@@ -6,7 +6,7 @@ mod this_host;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use fullpipe_path::{ExitClass, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
+use fullpipe_path::{ExitClass, LabPath, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
 use fullpipe_profile::{Choice, Joint, Needed, Profile, ProfileError, Query, Selection, select};
 use serde::Serialize;
 use this_host::ThisHost;
@@ -84,7 +84,10 @@ pub fn run(args: Args) -> Result {
     let query = query(&args)?;
     let (text, name) = text_of(args.profile.as_deref())?;
     let profile = Profile::parse(&text, name)?;
-    let selection = select(&profile, &query)?;
+    let mut selection = select(&profile, &query)?;
+    if let Some(Path::Lab(lab)) = args.path.as_deref().map(str::parse).transpose()? {
+        selection.notes.extend(not_selected_for(&lab));
+    }
     let size_bps = for_size(&selection, &query).map(|size| size.rate_bps);
     let (from, to) = (args.from_storage.as_deref(), args.to_storage.as_deref());
     let joint = storage::join_with(&selection, size_bps, from, to)?;
@@ -233,6 +236,11 @@ fn ask_path(path: &Path) -> Result<Query> {
             let rtt_s = fullpipe_net::measure::round_trip(host, Duration::from_secs(10))?;
             Query { host: Some(host.to_string()), ..Query::from(Time((rtt_s * 1e9) as u64)) }
         }
+        Path::Lab(lab) if lab.mount.is_some() => {
+            let why = "mount: select chooses how streams are sent, and over a mount the kernel sends; leave it out, or measure the \
+                       mount ('fullpipe measure')";
+            return Err(Failure::usage(why));
+        }
         Path::Lab(lab) => Query {
             rate: Some(lab.rate),
             loss: Some(lab.loss.get()),
@@ -241,6 +249,22 @@ fn ask_path(path: &Path) -> Result<Query> {
             ..Query::from(lab.rtt)
         },
     })
+}
+
+/// What the selection leaves out of an emulated path, in sentences.
+fn not_selected_for(lab: &LabPath) -> Vec<String> {
+    let disks = [("disk_a", &lab.disk_a), ("disk_b", &lab.disk_b)];
+    let slowest = disks.iter().filter_map(|(key, disk)| Some((key, disk.as_ref()?.rate))).min_by_key(|(_, rate)| *rate);
+    let bound = slowest.map(|(key, rate)| {
+        let most = format::rate(rate.0 as f64 * 8.0);
+        format!("{key} has {rate}/s: a copy that reads or writes it has at most {most}")
+    });
+    let others: Vec<&str> = lab.further_keys().into_iter().filter(|key| !key.starts_with("disk")).collect();
+    let others = (!others.is_empty()).then(|| {
+        let used = "select uses the path's rtt, rate, queue, mtu and loss";
+        format!("{used}, and ignores {}", others.join(", "))
+    });
+    bound.into_iter().chain(others).collect()
 }
 
 fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: bool) {
