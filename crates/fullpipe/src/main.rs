@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod failure;
 mod format;
+mod hints;
 mod interrupt;
 mod mount;
 mod output;

@@ -150,7 +150,7 @@ fn wrong_words_and_folders() {
         (format!("measure {at} --streams 2"), 2, "--streams is for a path between hosts"),
         (format!("measure {at} --duration 1s"), 2, "--duration is for a path between hosts"),
         ("measure host --threads 2".into(), 2, "--threads is for storage; give disk:FOLDER instead of host"),
-        ("measure host --block 1MiB".into(), 2, "give disk:FOLDER, or a path with disk_a and disk_b, instead of host"),
+        ("measure host --block 1MiB".into(), 2, "give disk:FOLDER instead of host, or leave it out"),
         (format!("measure {at} --read --write"), 2, "cannot be used with '--write'"),
         (format!("measure {at} --threads 0"), 2, "'0' is no number of threads from 1 to 64"),
         (format!("measure {at} --threads 8-2"), 2, "write the smaller first"),

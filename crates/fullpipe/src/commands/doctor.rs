@@ -18,7 +18,7 @@ use self::host::{Host, Interface};
 use crate::failure::{Failure, Result};
 use crate::mount::Mount;
 use crate::output::{errln, outln};
-use crate::{format, shipped_profile};
+use crate::{format, hints, shipped_profile};
 
 /// Version of the output of `--json`.
 const VERSION: u32 = 1;
@@ -78,7 +78,7 @@ pub fn run(args: Args) -> Result {
     if let Some(folder) = args.path.as_deref().and_then(|path| path.strip_prefix("mount:")) {
         return of_mount(folder, &args);
     }
-    let path = args.path.as_deref().map(str::parse::<Path>).transpose()?;
+    let path = args.path.as_deref().map(|path| hints::path(path, storage_of)).transpose()?;
     if let Some(Path::Lab(lab)) = &path {
         if lab.mount.is_some() {
             let why = "mount: doctor checks this host, where nothing of the testbed is mounted; leave it out, or give \
@@ -109,6 +109,11 @@ pub fn run(args: Args) -> Result {
         findings.sort_by_key(|finding| finding.state);
     }
     tell(&args, &host, &goal, &by, &findings)
+}
+
+/// What doctor has for a folder.
+fn storage_of(folder: &str) -> String {
+    format!("doctor checks no disks; if it is mounted by NFS, give mount:{folder}")
 }
 
 /// Checks the mount of a folder.
@@ -165,7 +170,7 @@ fn goal(args: &Args, path: Option<&Path>, host: &Host) -> (Goal, Option<String>)
         (None, Some(Path::Host(to))) => match fullpipe_net::measure::round_trip(to, Duration::from_secs(5)) {
             Ok(rtt_s) => (Time((rtt_s * 1e9).max(1.0) as u64), format!("measured to {to}")),
             Err(error) => {
-                no_rtt = Some(error.to_string());
+                no_rtt = Some(hints::of_host(error, storage_of).to_string());
                 (DEFAULT_RTT, assumed("--rtt"))
             }
         },
@@ -201,7 +206,7 @@ fn route(name: &str, port: u16) -> Result<Option<String>> {
         Some(host) => (host.as_str(), port).to_socket_addrs(),
         None => Err(error),
     });
-    let addresses: Vec<SocketAddr> = found.map_err(resolve)?.collect();
+    let addresses: Vec<SocketAddr> = found.map_err(|e| hints::of_host(resolve(e), storage_of))?.collect();
     let mut last = None;
     for address in addresses {
         let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };

@@ -29,7 +29,7 @@ pub use self::args::Args;
 use self::intervals::{Interval, Intervals, SampleLine};
 use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
-use crate::{format, interrupt, progress, run_record};
+use crate::{format, hints, interrupt, progress, run_record};
 
 /// Longest time between two probes: before the data, ten are sent.
 const MAX_PROBE: Duration = Duration::from_secs(1);
@@ -69,8 +69,21 @@ pub fn run(args: &Args) -> Result {
         _ => None,
     };
     if let (None, Some(flag)) = (disks, args.storage.given()) {
-        let or = if ["--block", "--direct"].contains(&flag) { ", or a path with disk_a and disk_b," } else { "" };
-        let why = format!("{flag} is for storage; give disk:FOLDER{or} instead of {}, or leave it out", args.path);
+        let folder = "disk:FOLDER for a folder of this host";
+        let why = match path {
+            Path::Host(_) => {
+                format!("{flag} is for storage; give disk:FOLDER instead of {}, or leave it out", args.path)
+            }
+            Path::Lab(_) if ["--block", "--direct"].contains(&flag) => {
+                format!(
+                    "{flag} is for storage; add mount=nfs or disk=1GB/s to the path, give {folder}, or leave it out"
+                )
+            }
+            Path::Lab(_) => format!(
+                "{flag} is for storage; add mount=nfs to the path, give {folder}, or leave it out (between disks, disk=1GB/s, files \
+                 have a thread for each of --streams)"
+            ),
+        };
         return Err(Failure::usage(why));
     }
     let transport = transport::asked(args)?;
@@ -273,7 +286,12 @@ fn read_path(text: &str) -> Result<Path> {
         let path = LabPath::from_toml(&table).map_err(|e| Failure::usage(format!("{text}: {e}")))?;
         return Ok(Path::Lab(Box::new(path)));
     }
-    Ok(text.parse()?)
+    hints::path(text, storage_of)
+}
+
+/// How to measure the storage of a folder.
+fn storage_of(folder: &str) -> String {
+    format!("measure its storage as disk:{folder}")
 }
 
 /// Measures to a real host, or from inside the guest. Returns a result for each direction in which data moved.
@@ -337,10 +355,11 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         interrupted: Some(&is_interrupted),
     };
     let measured = if run.bidir {
-        Vec::from(fullpipe_net::measure_both(host, &request, &options, &watcher)?)
+        fullpipe_net::measure_both(host, &request, &options, &watcher).map(Vec::from)
     } else {
-        vec![fullpipe_net::measure(host, &request, &options, &watcher)?]
+        fullpipe_net::measure(host, &request, &options, &watcher).map(|measured| vec![measured])
     };
+    let measured = measured.map_err(|error| hints::of_host(error, storage_of))?;
     if let (Some(mut intervals), Some(measured)) = (intervals.into_inner(), measured.first()) {
         let side = if run.direction == Direction::Send { Side::Sender } else { Side::Receiver };
         let ours = measured.samples.iter().filter(|sample| sample.end == side);

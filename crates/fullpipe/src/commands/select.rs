@@ -12,10 +12,10 @@ use serde::Serialize;
 use this_host::ThisHost;
 
 use crate::failure::{Failure, Result};
-use crate::format;
 use crate::output::outln;
 use crate::shipped_profile::{describe, text_of};
 use crate::start_up::StartUp;
+use crate::{format, hints};
 
 /// Most lines of the ranking, or of missing runs.
 const SHOWN: usize = 20;
@@ -209,7 +209,7 @@ fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
 fn query(args: &Args) -> Result<Query> {
     let mut query = match (&args.path, args.rtt) {
         (_, Some(rtt)) => Query::from(rtt),
-        (Some(path), None) => ask_path(&path.parse()?)?,
+        (Some(path), None) => ask_path(&hints::path(path, storage_of)?)?,
         (None, None) => {
             let why = "no path given; name one as HOST or lab:rtt=91.6ms,rate=10gbit, or give its RTT as --rtt 91.6ms";
             return Err(Failure::usage(why));
@@ -229,11 +229,20 @@ fn query(args: &Args) -> Result<Query> {
     Ok(query)
 }
 
+/// How to select for the storage of a folder.
+fn storage_of(folder: &str) -> String {
+    format!(
+        "select chooses how to send; measure its storage ('fullpipe measure disk:{folder}'), and give the record with \
+         --from-storage or --to-storage"
+    )
+}
+
 /// A query with what is known of a path; measures the RTT to a real host.
 fn ask_path(path: &Path) -> Result<Query> {
     Ok(match path {
         Path::Host(host) => {
-            let rtt_s = fullpipe_net::measure::round_trip(host, Duration::from_secs(10))?;
+            let asked = fullpipe_net::measure::round_trip(host, Duration::from_secs(10));
+            let rtt_s = asked.map_err(|error| hints::of_host(error, storage_of))?;
             Query { host: Some(host.to_string()), ..Query::from(Time((rtt_s * 1e9) as u64)) }
         }
         Path::Lab(lab) if lab.mount.is_some() => {
