@@ -1,5 +1,6 @@
 //! Prints the result of a measurement for people.
 
+use std::borrow::Cow;
 use std::path::Path as FilePath;
 
 use fullpipe_net::Measured;
@@ -12,10 +13,23 @@ use fullpipe_path::{Buffer, Direction, DiskAccess, Path, Protocol, Rate, Run, Si
 use crate::format;
 use crate::output::{errln, outln};
 
-/// Round-trip time before the first byte of data, s, of a record.
-fn idle_s(record: &str) -> Option<f64> {
-    let header: serde_json::Value = serde_json::from_str(record.lines().next()?).ok()?;
-    header["rtt_s"].as_f64()
+/// What the first line of a record tells beside the result.
+#[derive(Default)]
+struct Known {
+    /// Round-trip time before the first byte of data, s.
+    idle_s: Option<f64>,
+    /// Socket buffers as the kernels report them, bytes: twice of what they granted (`socket(7)`). The sender's for sending, and
+    /// the receiver's for receiving.
+    buffers: [Option<u64>; 2],
+}
+
+impl Known {
+    fn of(record: &str) -> Known {
+        let header: serde_json::Value =
+            record.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+        let buffers = [&header["sender"]["sndbuf"], &header["receiver"]["rcvbuf"]].map(serde_json::Value::as_u64);
+        Known { idle_s: header["rtt_s"].as_f64(), buffers }
+    }
 }
 
 /// Prints the result of a run, whose record this is, for people.
@@ -72,8 +86,9 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
             .map(|(n, what)| format!(", {} {what}", format::thousands(n)));
         outln!("jitter      {}{}", format::seconds(udp.jitter_s), disorder.concat());
     }
+    let known = Known::of(text);
     if let Some(rtt) = outcome.loaded_rtt {
-        let [idle, median, most] = [idle_s(text).unwrap_or(rtt.min_s), rtt.p50_s, rtt.p95_s].map(format::seconds);
+        let [idle, median, most] = [known.idle_s.unwrap_or(rtt.min_s), rtt.p50_s, rtt.p95_s].map(format::seconds);
         outln!("round trip  {idle} idle; under load {median} (median), {most} (95%)");
     }
     if let Some(probed) = &outcome.probe {
@@ -81,7 +96,7 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
     }
     if let Some(what) = outcome.bottleneck {
         let any_lost = outcome.udp.map_or(outcome.retransmits, |udp| udp.lost) > 0;
-        outln!("bottleneck  {}", bottleneck(what, run, outcome.goodput_bps, any_lost));
+        outln!("bottleneck  {}", bottleneck(what, run, &known, outcome.goodput_bps, any_lost));
     }
     if let Some(target) = target {
         outln!("record      {}", target.display());
@@ -111,7 +126,10 @@ fn latency(probed: &Probed) -> String {
 
 /// What limited the run, and what to try. The hosts of an emulated path are part of its description, and have no settings
 /// that a user could raise.
-fn bottleneck(what: Bottleneck, run: &Run, goodput: Option<f64>, any_lost: bool) -> &'static str {
+fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, any_lost: bool) -> Cow<'static, str> {
+    if let Some(refused) = refused_buffer(what, run, known) {
+        return refused.into();
+    }
     let reached = |rate: Rate| goodput.is_none_or(|bps| bps >= 0.9 * rate.0 as f64);
     let is_emulated = matches!(run.path, Path::Lab(_));
     match (what, run.transport.buffer) {
@@ -149,6 +167,26 @@ fn bottleneck(what: Bottleneck, run: &Run, goodput: Option<f64>, any_lost: bool)
         (Bottleneck::DiskWrite, _) => "disk_write: writing disk_b; try more --streams, or another --direct",
         (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
     }
+    .into()
+}
+
+/// What to try if a buffer limited the run of which a kernel granted less than `--buffer` asks for.
+fn refused_buffer(what: Bottleneck, run: &Run, known: &Known) -> Option<String> {
+    let [sent, received] = known.buffers;
+    let (words, reported, sysctl) = match what {
+        Bottleneck::Sndbuf => ("sndbuf: the sender's buffer", sent?, "wmem_max"),
+        Bottleneck::Rwnd => ("rwnd: the receiver's window", received?, "rmem_max"),
+        _ => return None,
+    };
+    let Buffer::Bytes(asked) = run.transport.buffer else { return None };
+    if run.transport.protocol() != Protocol::Tcp || reported >= asked.0 * 2 {
+        return None;
+    }
+    let remedy = match run.path {
+        Path::Lab(_) => format!("give the path's host a larger {sysctl}, or leave it out"),
+        Path::Host(_) => format!("there, as root: sysctl -w net.core.{sysctl}={}", asked.0),
+    };
+    Some(format!("{words}, for which its kernel granted {} of the {asked} of --buffer; {remedy}", Size(reported / 2)))
 }
 
 /// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
@@ -211,6 +249,7 @@ mod tests {
             Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         let paced = Transport { pacing: Some(Rate(1_000_000_000)), ..transport.clone() };
         let advice = |path: &str, what, transport: &Transport, goodput, any_lost| {
+            let known = Known { buffers: [Some(8 << 20), Some(8 << 20)], ..Known::default() };
             let workload = Workload::Size(Size(1_000_000));
             let (direction, sample) = (Direction::Send, Time(100_000_000));
             let path = path.parse().unwrap();
@@ -226,6 +265,7 @@ mod tests {
                     seed: 1,
                     sample,
                 },
+                &known,
                 goodput,
                 any_lost,
             )
@@ -235,6 +275,16 @@ mod tests {
             let text = advice("lab:rtt=1ms,rate=1gbit", what, &transport, None, false);
             let keys = text.split(' ').find_map(|word| word.strip_prefix(",host=")).unwrap();
             assert!(format!("lab:rtt=1ms,rate=1gbit,host={keys}").parse::<Path>().is_ok(), "{text}");
+        }
+        let buffered = |bytes| Transport { buffer: Buffer::Bytes(Size(bytes)), ..transport.clone() };
+        for (what, sysctl) in [(Bottleneck::Sndbuf, "wmem_max"), (Bottleneck::Rwnd, "rmem_max")] {
+            let asked = |path, bytes| advice(path, what, &buffered(bytes), None, false);
+            let text = asked("host", 256_000_000);
+            assert!(text.contains("granted 4.194304MB of the 256MB of --buffer; there, as root: sysctl -w"), "{text}");
+            assert!(text.ends_with(&format!("net.core.{sysctl}=256000000")), "{text}");
+            let text = asked("lab:rtt=1ms,rate=1gbit,host=stock", 256_000_000);
+            assert!(text.ends_with(&format!("give the path's host a larger {sysctl}, or leave it out")), "{text}");
+            assert!(asked("host", 4 << 20).ends_with("try a larger --buffer"));
         }
         // A rate that was never reached did not limit.
         let pacing = |goodput, any_lost| advice("host", Bottleneck::Pacing, &paced, Some(goodput), any_lost);
