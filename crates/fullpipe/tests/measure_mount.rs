@@ -334,6 +334,30 @@ fn the_slots_and_the_read_ahead_of_a_mount_limit_its_reads() {
     assert!((0.7..1.05).contains(&(sync / (8.0 * 262144.0 / 0.02))), "{sync}");
 }
 
+/// In the testbed only the path takes time.
+#[test]
+fn what_takes_no_time_in_the_testbed_is_no_rate() {
+    let measured = |flags: &str| {
+        let output = fullpipe(&format!("measure lab:rtt=10ms,rate=1gbit,mount=nfs --size 20MB --write {flags}"));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let table = measured("--direct on,off");
+    let row = |direct: &str| -> Vec<String> {
+        let line = table.lines().find(|line| line.split_whitespace().nth(3) == Some(direct)).unwrap();
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    let (past, through) = (row("on"), row("off"));
+    assert!(past[5..=8].iter().all(|cell| cell.parse::<f64>().is_ok_and(|n| n > 0.0)), "{table}");
+    assert!(through[4].parse::<f64>().is_ok_and(|gbps| gbps < 1.0), "{table}");
+    assert!(through[5..=8].iter().all(|cell| cell == "-"), "{table}");
+    assert!(table.contains("\nnote        copying to the page cache takes no time in the testbed"), "{table}");
+    let one = measured("--direct off");
+    assert!(one.contains("\nnote        copying to") && !one.contains("without it"), "{one}");
+    assert!(one.contains("try other options of mount=") && !one.contains("doctor"), "{one}");
+    assert!(!measured("--direct on").contains("\nnote "));
+}
+
 #[test]
 fn a_mount_that_the_testbed_cannot_measure_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -84,8 +84,9 @@ pub(super) fn print(place: &Place, done: &[Done]) {
     }
     match done {
         [one] => print_one(one, place),
-        all => print_table(all),
+        all => print_table(all, place),
     }
+    say_what_costs_nothing(place, done);
     let records: Vec<_> = done.iter().filter_map(|done| done.record.as_deref()).collect();
     match records[..] {
         [] => {}
@@ -102,11 +103,10 @@ fn print_one(done: &Done, place: &Place) {
     let outcome = &done.outcome;
     outln!("storage     {}", name(&done.run));
     let fsync = match done.run.operation {
-        Operation::Write => format!(
-            ", of which fsync took {}; {} without it",
-            format::seconds(outcome.fsync_s),
-            format::rate(before_fsync(outcome))
-        ),
+        Operation::Write => {
+            let without = before_fsync(done, place).map(|bps| format!("; {} without it", format::rate(bps)));
+            format!(", of which fsync took {}{}", format::seconds(outcome.fsync_s), without.unwrap_or_default())
+        }
         Operation::Read => String::new(),
     };
     outln!(
@@ -134,9 +134,23 @@ fn print_one(done: &Done, place: &Place) {
     outln!("bottleneck  {}", bottleneck(outcome, place));
 }
 
-/// Rate of a write without its `fsync(2)`, bit/s.
-fn before_fsync(outcome: &StorageOutcome) -> f64 {
-    outcome.bytes as f64 * 8.0 / (outcome.seconds - outcome.fsync_s)
+/// Rate of a write without its `fsync(2)`, bit/s. In the testbed, `None` for a rate beyond the path's: it is only that of copying
+/// to the page cache, which takes no time of the guest's clock.
+fn before_fsync(done: &Done, place: &Place) -> Option<f64> {
+    let outcome = &done.outcome;
+    let bps = outcome.bytes as f64 * 8.0 / (outcome.seconds - outcome.fsync_s);
+    place.path.as_ref().is_none_or(|(path, _)| bps <= path.rate.0 as f64).then_some(bps)
+}
+
+/// Says what a write through the page cache leaves out in the testbed, if there was one.
+fn say_what_costs_nothing(place: &Place, all: &[Done]) {
+    let is_untimed = |done: &Done| done.run.operation == Operation::Write && before_fsync(done, place).is_none();
+    if all.iter().any(is_untimed) {
+        outln!(
+            "note        copying to the page cache takes no time in the testbed: the calls of a buffered write have no latency there, and \
+             only the rate with fsync counts"
+        );
+    }
 }
 
 /// What limited a run, and what to try.
@@ -164,6 +178,11 @@ fn bottleneck(outcome: &StorageOutcome, place: &Place) -> String {
                 "requests: {device} had requests only {busy} of the time, and no processor was busy; try more --threads"
             )
         }
+        None if place.path.is_some() => {
+            "not known: no processor was busy; try other options of mount= (nconnect, slots, read_ahead), or larger tcp_rmem and \
+             tcp_wmem of host="
+                .into()
+        }
         None if place.mount.as_ref().is_some_and(MountInfo::is_nfs) => {
             "not known: no processor was busy; 'fullpipe doctor mount:FOLDER' says what the mount allows over its path"
                 .into()
@@ -172,7 +191,7 @@ fn bottleneck(outcome: &StorageOutcome, place: &Place) -> String {
     }
 }
 
-fn print_table(all: &[Done]) {
+fn print_table(all: &[Done], place: &Place) {
     let headings = [
         "",
         "threads",
@@ -188,11 +207,11 @@ fn print_table(all: &[Done]) {
     ];
     let row = |done: &Done| {
         let (run, outcome) = (&done.run, &done.outcome);
-        let fsync = match run.operation {
-            Operation::Write => format!("{:.3}", before_fsync(outcome) / 1e9),
-            Operation::Read => "-".into(),
-        };
-        let ms = |s: f64| format!("{:.3}", s * 1e3);
+        let without_fsync = (run.operation == Operation::Write).then(|| before_fsync(done, place));
+        let is_untimed = without_fsync == Some(None);
+        let fsync = without_fsync.flatten().map_or_else(|| "-".to_owned(), |bps| format!("{:.3}", bps / 1e9));
+        // Half a microsecond prints as zero.
+        let ms = |s: f64| if is_untimed && s < 5e-7 { "-".to_owned() } else { format!("{:.3}", s * 1e3) };
         let bottleneck = outcome.bottleneck.and_then(|what| serde_json::to_value(what).ok());
         [
             run.operation.to_string(),
