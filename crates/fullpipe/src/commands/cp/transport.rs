@@ -386,7 +386,10 @@ fn local(rtt_s: f64, sender: &Limits) -> Chosen {
     let (streams, rtt_ms) = (local_streams(), rtt_s * 1e3);
     let mut why = vec![format!("{streams} streams: at {rtt_ms:.3} ms, processors limit the rate, not windows")];
     if !has(sender, "cubic") {
-        why.push("the sender's kernel does not allow this user cubic".into());
+        why.push(format!(
+            "the sender's kernel does not allow this user cubic; as root there: {}",
+            sysctl_cubic(sender)
+        ));
     }
     let transport =
         Transport { cc: usual_cc(sender), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
@@ -431,6 +434,14 @@ fn usual_cc(sender: &Limits) -> String {
     if has(sender, "cubic") { "cubic" } else { sender.ccs.first().map_or("reno", String::as_str) }.to_owned()
 }
 
+/// The command that lets every user take CUBIC beside what the sender's kernel allows already.
+fn sysctl_cubic(sender: &Limits) -> String {
+    // The other end may have sent the names, and the user may paste the command.
+    let is_name = |cc: &&str| cc.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let names: Vec<&str> = sender.ccs.iter().map(String::as_str).filter(is_name).chain(["cubic"]).collect();
+    format!("sysctl -w net.ipv4.tcp_allowed_congestion_control=\"{}\"", names.join(" "))
+}
+
 /// The command that lets sockets ask for buffers of this size.
 fn sysctl_buffers(bytes: u64) -> String {
     format!("sysctl -w net.core.wmem_max={bytes} net.core.rmem_max={bytes}")
@@ -466,6 +477,17 @@ mod tests {
         let between =
             Between { rtt_s, via: Via::Tcp, relayed: false, mtu: Some(9000), sender: limits.clone(), receiver: limits };
         Words::parse_from(["cp"]).how.choose(&between).map_err(|e| e.to_string()).unwrap()
+    }
+
+    #[test]
+    fn a_sender_without_cubic_is_told_how_to_allow_it() {
+        let why = |ccs: &[&str]| chosen(1e-4, ccs, &Limits::default()).why.concat();
+        let text = why(&["reno", "bbr", "$(reboot)"]);
+        assert!(
+            text.ends_with("as root there: sysctl -w net.ipv4.tcp_allowed_congestion_control=\"reno bbr cubic\""),
+            "{text}"
+        );
+        assert!(!why(&["reno", "cubic"]).contains("sysctl"));
     }
 
     #[test]
