@@ -287,7 +287,14 @@ impl Connection {
     pub fn write(&mut self, now_ns: u64, data: &[u8]) -> usize {
         let now_ns = self.clock.at(now_ns);
         match self.state {
-            State::Open => self.sender.write(now_ns, data),
+            State::Open => {
+                let is_first = self.sender.buffer().is_empty();
+                let written = self.sender.write(now_ns, data);
+                if is_first && written > 0 {
+                    self.exp.data_begins(now_ns);
+                }
+                written
+            }
             _ => 0,
         }
     }

@@ -50,6 +50,11 @@ impl ExpTimer {
         }
     }
 
+    /// Data is written after a time without any: it has a whole interval to be acknowledged (libudt, `CUDT::send`).
+    pub fn data_begins(&mut self, now_ns: u64) {
+        self.since_ns = now_ns;
+    }
+
     fn interval_ns(&self, rtt: &Rtt) -> u64 {
         let interval = self.count.saturating_mul(rtt.timeout_ns()).saturating_add(SYN_NS);
         let interval = interval.max(self.count.saturating_mul(MIN_INTERVAL_NS));

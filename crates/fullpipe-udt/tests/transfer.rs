@@ -25,6 +25,18 @@ fn a_clean_path() {
     assert!(pair.a.connection.is_over() && pair.b.connection.is_over());
 }
 
+/// The other end has been silent before there was anything to acknowledge. That is no reason to take data for lost.
+#[test]
+fn data_after_a_pause_is_sent_once() {
+    for pause_ms in (0..1_000).step_by(20) {
+        let mut pair = pair(RateControl::Native, 1.25e8, 46 * MS, 6e6, 1);
+        pair.now_ns += pause_ms * MS;
+        pair.transfer(300_000, 60 * SECOND);
+        let counters = pair.a.connection.snapshot(pair.now_ns).counters;
+        assert_eq!((counters.pkt_retrans, counters.pkt_snd_loss, pair.ab.dropped), (0, 0, 0), "{pause_ms} ms");
+    }
+}
+
 #[test]
 fn lengths_that_fill_no_packet() {
     for bytes in [0, 1, 1455, 1456, 1457, 100_001] {
