@@ -197,7 +197,7 @@ fn only_with_its_token() {
     let other_server = format!("{}{last}", &token[..token.len() - 1]);
     let other_secret = format!("fp1-{}{}", if &token[4..5] == "0" { "1" } else { "0" }, &token[5..]);
     for (token, code, part) in [
-        (None, 2, "the server needs a token"),
+        (None, 2, "without --root it serves no files"),
         (Some("nonsense"), 2, "not a valid token"),
         (Some(other_server.as_str()), 4, "Ask the server's operator for a new token"),
         (Some(other_secret.as_str()), 4, "ask this one's operator for a new token"),

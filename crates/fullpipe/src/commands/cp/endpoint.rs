@@ -376,7 +376,7 @@ fn token(args: &Args) -> Result<Option<Token>> {
     crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(Some).ok_or_else(|| {
         Failure::usage(
             "the server needs a token; give --token-file FILE or set FULLPIPE_TOKEN ('fullpipe serve --root' says which \
-             file holds it), or give --insecure if the server runs with it too",
+             file holds it), or give --insecure if the server runs with it too; without --root it serves no files",
         )
     })
 }
