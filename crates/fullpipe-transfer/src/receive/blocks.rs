@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -84,7 +85,8 @@ impl Receiver {
         let (file, partial) = match kept {
             Some(_) => {
                 let partial = self.names.partial(&name);
-                (ownership::reopen(&folder, &partial, self.options.inplace)?, partial)
+                let linked = self.is_partial_in_place(&folder, &name);
+                (ownership::reopen(&folder, &partial, linked)?, partial)
             }
             None => match self.begin_in_place(item, &folder, &name)? {
                 Some(begun) => begun,
@@ -95,8 +97,15 @@ impl Receiver {
             file.set_len(item.size)?;
         }
         if kept.is_none() && item.has_size() && !item.sparse {
-            // If this fails, the partial file may have taken all room that there was.
-            large_file::reserve(&file, item.size).inspect_err(|_| drop(publish::remove(&folder, &partial)))?;
+            // If this fails, the partial file may have taken all room that there was. One with another name is written to in place
+            // and not whole any more.
+            let is_only = file.metadata()?.nlink() == 1;
+            let free = |_: &_| {
+                if is_only {
+                    drop(publish::remove(&folder, &partial))
+                }
+            };
+            large_file::reserve(&file, item.size).inspect_err(free)?;
         }
         let have = kept.as_deref().unwrap_or_default();
         let covered = have.iter().map(|extent| extent.len).sum();
@@ -109,6 +118,7 @@ impl Receiver {
 
     /// Makes a partial file. Its name goes into the journal first, so that a later attempt can remove it.
     fn begin(&self, name: &Name, folder: &OwnedFd) -> io::Result<(File, PathBuf)> {
+        self.keep_mark(folder, name)?;
         let create = |partial: &Path| {
             let number = name::partial_number(partial).unwrap_or_else(|| self.names.partial_number(name));
             lock(&self.journal).add(&Record::Begun { name: name.clone(), partial: number })?;
@@ -187,6 +197,8 @@ impl Receiver {
             }),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
+            // Written to in place: its second name tells that it is not whole.
+            Reading::Partly { .. } | Reading::Changed if large.target.file().metadata()?.nlink() > 1 => Ok(()),
             // The source has changed, or nothing of it arrived: the partial file is of no use.
             Reading::Partly { .. } | Reading::Changed => {
                 publish::remove(&large.folder, &large.partial).map(|()| lock(&self.journal).forget(large.key))

@@ -1,18 +1,22 @@
 //! Finishes a transfer when everything has arrived: cleans up, removes the journal, and tells the sender. Tells it before of what
 //! is complete, if its sources are to be removed.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+
+use nix::sys::stat::FileStat;
 
 use super::complete::Complete;
 use super::delete::{self, Deleter, Progress};
 use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::{TransferError, is_gone, local};
-use crate::fs::{metadata, publish};
+use crate::fs::{at, metadata, publish};
 use crate::protocol::message::{Listing, Message};
 use crate::protocol::name::{self, Name};
+use crate::protocol::skipped::SkippedEntry;
 use crate::threads::lock;
 
 /// Most names in one message, so that it fits a frame.
@@ -67,7 +71,11 @@ impl Receiver {
         let nothing = !self.is_complete() && self.is_for_nothing();
         // If this attempt gave every file its name, only earlier attempts can have left partial files.
         if self.is_complete() && lock(&self.resume).begun {
-            self.remove_orphans()?;
+            let why = "an interrupted copy with --inplace has left it partly old, and this command does not copy it; copy it again, \
+                       or remove it";
+            let unfinished = self.remove_orphans()?;
+            let mut summary = lock(&self.summary);
+            unfinished.into_iter().for_each(|name| summary.skipped.add(SkippedEntry::new(name, why)));
         }
         self.dress_folders()?;
         if self.options.fsync {
@@ -112,29 +120,43 @@ impl Receiver {
         here == 0 && there == 0
     }
 
-    /// Whether no later attempt could build on anything here. If so, partial files are removed; if one cannot be removed,
-    /// this returns false and the journal stays.
+    /// Whether no later attempt could build on anything here. If so, partial files are removed; if one cannot be removed, or is
+    /// an unfinished file of the destination, this returns false and the journal stays.
     pub(super) fn is_for_nothing(&self) -> bool {
         let is_empty = lock(&self.journal).is_empty();
-        is_empty && !self.names.is_renamed_folder(&self.root) && self.remove_orphans().is_ok()
+        is_empty
+            && !self.names.is_renamed_folder(&self.root)
+            && self.remove_orphans().is_ok_and(|unfinished| unfinished.is_empty())
     }
 
     /// Removes partial files that no attempt will continue: their sources have changed or are gone, or nothing of them
-    /// arrived.
-    fn remove_orphans(&self) -> Result<(), TransferError> {
+    /// arrived. Returns the names of files that are unfinished: they were written to in place, so they are not whole, and have
+    /// another name than that of a partial file. These stay as they are.
+    fn remove_orphans(&self) -> Result<BTreeSet<Vec<u8>>, TransferError> {
         let mut failed = None;
-        let remove = |name: &Name, partial: u64| -> io::Result<()> {
+        let mut unfinished = BTreeSet::new();
+        let mut remove = |name: &Name, partial: u64, in_place: Option<u64>| -> io::Result<()> {
             let parent = name.parent();
             let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
             let folder = self.root.enter(at)?;
             if parent.is_some() {
                 metadata::open_up(&folder)?;
             }
-            publish::remove(folder, &name::scratch(partial, "partial"))
+            let partial = name::scratch(partial, "partial");
+            let is_unfinished = |stat: FileStat| stat.st_nlink > 1 && Some(stat.st_ino) == in_place;
+            if at::look(&folder, &partial).is_ok_and(is_unfinished) {
+                unfinished.insert(name.bytes().to_vec());
+                return Ok(());
+            }
+            publish::remove(folder, &partial)
         };
         let each = |record| {
-            if let Record::Begun { name, partial } = record
-                && let Err(e) = remove(&name, partial)
+            let (name, partial, in_place) = match record {
+                Record::Begun { name, partial } => (name, partial, None),
+                Record::BegunInPlace { name, partial, inode } => (name, partial, Some(inode)),
+                _ => return,
+            };
+            if let Err(e) = remove(&name, partial, in_place)
                 && !is_gone(&e)
             {
                 failed = Some(e);
@@ -142,7 +164,7 @@ impl Receiver {
         };
         let reader = lock(&self.journal).reader().map_err(local("reading the journal"))?;
         reader.all(each).map_err(local("reading the journal"))?;
-        failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
+        failed.map_or(Ok(unfinished), |e| Err(local("removing what an earlier attempt left")(e)))
     }
 }
 

@@ -88,6 +88,16 @@ pub enum Record {
         /// The file's owner at the source.
         uid: u32,
     },
+    /// A file that the destination has is being written to (`--inplace`). Until it is whole, it has a second name, that of a
+    /// partial file.
+    BegunInPlace {
+        /// Final name of the file at the destination.
+        name: Name,
+        /// Number in the partial file's own name.
+        partial: u64,
+        /// Inode of the file.
+        inode: u64,
+    },
 }
 
 /// A block of a partial file and its digest, which is `None` for a hole.
@@ -145,10 +155,13 @@ pub struct ResumeState {
     pub blocks: HashMap<u64, Vec<Block>>,
     /// Whether partial files were made.
     pub begun: bool,
+    /// Files that were written to in place, by [`Name::key`] of the final name at the destination and inode: the numbers in the
+    /// names of their partial files.
+    pub in_place: HashMap<(u64, u64), Vec<u64>>,
 }
 
 impl ResumeState {
-    fn take(&mut self, record: Record) {
+    pub(super) fn take(&mut self, record: Record) {
         match record {
             Record::Block { file, extent, digest } => {
                 if extent.end().is_some() {
@@ -160,6 +173,10 @@ impl ResumeState {
                 self.done.add(file, synced);
             }
             Record::Begun { .. } => self.begun = true,
+            Record::BegunInPlace { name, inode, partial } => {
+                self.begun = true;
+                self.in_place.entry((name.key(), inode)).or_default().push(partial);
+            }
             Record::Rebooted => {
                 self.rebooted = true;
                 self.done.only_on_disk();
@@ -303,7 +320,7 @@ impl Journal {
         Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, unnamed, start: good }, resume))
     }
 
-    /// Adds a record. `Block` and `Begun` records are written at once, others with [`Journal::flush`]: if those are lost,
+    /// Adds a record. `Block`, `Begun` and `BegunInPlace` records are written at once, others with [`Journal::flush`]: if those are lost,
     /// their work is only done again.
     ///
     /// # Errors
@@ -318,7 +335,9 @@ impl Journal {
             }
             _ => {}
         }
-        if matches!(record, Record::Block { .. } | Record::Begun { .. }) || self.buffer.len() > MAX_RECORD_BYTES {
+        if matches!(record, Record::Block { .. } | Record::Begun { .. } | Record::BegunInPlace { .. })
+            || self.buffer.len() > MAX_RECORD_BYTES
+        {
             self.flush()
         } else {
             Ok(())

@@ -30,6 +30,7 @@ impl Receiver {
             other => return other,
         }
         self.may_take(folder, at::part(name.last()))?;
+        self.keep_mark(folder, name)?;
         let link = |other: &Path| publish::link(file, folder, other);
         let ((), other) = ownership::fresh(folder, self.names.partial(name), link)?;
         let renamed = publish::rename(folder, &other, at::part(name.last()));
@@ -63,14 +64,16 @@ impl Receiver {
         self.journal_synced.wait();
         // Another user who may write to the folder may have replaced the partial file; so may a second copy of the same
         // files that found no journal.
-        if nix::sys::stat::fstat(file)?.st_ino != at::look(folder, partial)?.st_ino {
+        let now = nix::sys::stat::fstat(file)?;
+        if now.st_ino != at::look(folder, partial)?.st_ino {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
         }
         self.may_take(folder, at::part(name.last()))?;
         publish::rename(folder, partial, at::part(name.last()))?;
-        if self.options.inplace {
+        if now.st_nlink > 1 {
             // Two names of one file both stay (rename(2)).
             publish::remove(folder, partial)?;
+            self.unmark(folder, name, now.st_ino)?;
         }
         self.not_kept(&item.name, &unset);
         if self.options.fsync {

@@ -124,6 +124,10 @@ impl Receiver {
         }
         // The source itself, on a file system that both ends see, is no copy of the source.
         let is_copy = (now.ctime(), now.ctime_nsec() as u32) != item.changed;
+        // What an interrupted copy has written to in place is newer than its source, and may have its size and time.
+        if !self.options.checksum && now.nlink() > 1 && self.is_unfinished(&name, now.ino())? {
+            return Ok(None);
+        }
         // With --update, a file that is newer here stays.
         if update && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
             return Ok(Some((if now.len() == item.size { Want::Nothing } else { Want::Newer }, false)));
@@ -135,6 +139,9 @@ impl Receiver {
                 && item.content == Some(content_hash::of(&file, &mut |bytes| self.session.moved(bytes))?);
             if !is_same {
                 return Ok(None);
+            }
+            if now.nlink() > 1 {
+                self.unmark(self.root.folder(name.parent().as_ref())?, &name, now.ino())?;
             }
             // The content is ours to keep, and the rest is made the same, if this user may.
             if now.nlink() == 1 && now.uid() == nix::unistd::geteuid().as_raw() {

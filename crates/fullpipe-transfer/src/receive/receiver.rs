@@ -24,6 +24,7 @@ use super::complete::Complete;
 use super::delete::{Progress, Rules};
 use super::destination::Destination;
 use super::destination_names::DestinationNames;
+use super::in_place::UnfinishedFiles;
 use super::journal::{Journal, ResumeState};
 use super::large::LargeFiles;
 use super::verifier::{self, Verifier};
@@ -112,6 +113,8 @@ pub struct Receiver {
     pub(super) losses: Mutex<Option<Losses>>,
     /// Guards the files with several names, each device and inode, whose content is one of this copy's (`--inplace`).
     pub(super) in_place: Mutex<HashSet<(u64, u64)>>,
+    /// Guards the unfinished files of the folder that was looked at last.
+    pub(super) unfinished: Mutex<Option<UnfinishedFiles>>,
     /// Set once the journal is on disk. No file takes its name before that: after a crash of the machine, only the
     /// journal tells which files may lack content.
     pub(super) journal_synced: OnceLock<()>,
@@ -176,6 +179,7 @@ impl Receiver {
             removed: Mutex::default(),
             losses: Mutex::default(),
             in_place: Mutex::default(),
+            unfinished: Mutex::default(),
             journal_synced: OnceLock::new(),
             session,
             options,

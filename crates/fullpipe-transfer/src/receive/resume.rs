@@ -18,7 +18,11 @@ impl Receiver {
     pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>, most: usize) -> io::Result<Vec<Extent>> {
         let name = self.names.final_name(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
-        let opened = ownership::open_linked(folder, &self.names.partial(&name), OFlag::O_RDONLY, self.options.inplace)?;
+        if self.is_begun_beside(item, &folder, &name) {
+            return Ok(Vec::new());
+        }
+        let linked = self.is_partial_in_place(&folder, &name);
+        let opened = ownership::open_linked(folder, &self.names.partial(&name), OFlag::O_RDONLY, linked)?;
         let Trust::Trusted(file) = opened else {
             return Ok(Vec::new());
         };

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -60,13 +60,17 @@ impl Receiver {
     /// Writes a small file. Where the file system can, the file has no name until it is whole (O_TMPFILE): without a
     /// partial name, its folder changes once instead of twice, which halves the work.
     fn write_whole(&self, item: &FileItem, content: &[u8], folder: &mut Folder, name: &Name) -> io::Result<()> {
-        if let Some(file) = self.empty_in_place(item, &folder.fd, name)? {
+        if let Some((file, partial)) = self.begin_small_in_place(item, &folder.fd, name)? {
             file.write_all_at(content, 0)?;
             let unset = metadata::dress(&file, &item.meta, self.of_file(), false, None)?;
             if self.options.fsync {
                 file.sync_all()?;
             }
             self.journal_synced.wait();
+            if let Some(partial) = partial {
+                publish::remove(&folder.fd, &partial)?;
+                self.unmark(&folder.fd, name, file.metadata()?.ino())?;
+            }
             self.not_kept(&item.name, &unset);
             return Ok(());
         }
@@ -91,6 +95,7 @@ impl Receiver {
                 None => self.nameless.store(false, Ordering::Relaxed),
             }
         }
+        self.keep_mark(&folder.fd, name)?;
         let create = |name: &Path| ownership::create(&folder.fd, name);
         let (file, partial) = ownership::fresh(&folder.fd, self.names.partial(name), create)?;
         let written = file.write_all_at(content, 0);

@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use crate::host::{Host, until};
-use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow};
+use crate::host::Host;
+use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
 use crate::tree::{bytes, leftovers, mode, only, same, same_content, write};
 
 fn inode(host: &Host, name: &str) -> u64 {
@@ -51,7 +51,7 @@ fn a_killed_copy_goes_on_in_the_same_file() {
         let before = inode(&host, "to/large");
         write(host.file("large"), bytes(LARGE, 7));
         let running = repeat(&host, push, &format!("--inplace {SLOW}")).start();
-        until("blocks in the journal", || crate::host::journalled(&host.file("to")) > 500);
+        some_blocks(&host.file("to"));
         running.kill();
         // What has come is seen under the file's own name.
         assert_eq!((inode(&host, "to/large"), host.file("to/large").metadata().unwrap().len()), (before, LARGE as u64));
@@ -62,6 +62,115 @@ fn a_killed_copy_goes_on_in_the_same_file() {
         same(&host.file("large"), &host.file("to/large"));
         assert_eq!(inode(&host, "to/large"), before);
     });
+}
+
+/// A copy of a folder into an older one, in place, that was killed in the middle of its large file.
+fn killed_in_a_folder(host: &Host, push: bool) {
+    write(host.file("from/large"), bytes(LARGE, 7));
+    write(host.file("to/large"), bytes(LARGE, 5));
+    let running = host.copy(push, &format!("-r --inplace {SLOW}"), "from/.", "to/").start();
+    some_blocks(&host.file("to"));
+    running.kill();
+}
+
+/// What a killed copy has left is newer than its source, and may have its size.
+#[test]
+fn a_killed_copy_goes_on_with_update() {
+    both_ways(|push| {
+        for how in ["-u", "-u --verify"] {
+            let host = Host::start();
+            write(host.file("to/large"), bytes(LARGE, 5));
+            fs::hard_link(host.file("to/large"), host.file("other")).unwrap();
+            write(host.file("large"), bytes(LARGE, 7));
+            let before = inode(&host, "to/large");
+            let running = repeat(&host, push, &format!("--inplace {SLOW}")).start();
+            some_blocks(&host.file("to"));
+            running.kill();
+            let sent = repeat(&host, push, how).ok().number("bytes");
+            assert!(sent > 0 && sent < (LARGE - MIB) as u64, "{sent} bytes were sent");
+            only(&host.file("to"), &["large"]);
+            same(&host.file("large"), &host.file("to/large"));
+            // Its other names showed a part, too.
+            assert_eq!(inode(&host, "to/large"), before);
+            same_content(&host.file("large"), &host.file("other"));
+        }
+    });
+}
+
+#[test]
+fn another_command_with_update_copies_an_unfinished_file() {
+    both_ways(|push| {
+        let host = Host::start();
+        killed_in_a_folder(&host, push);
+        host.copy(push, "-u", "from/large", "to/").ok();
+        same(&host.file("from/large"), &host.file("to/large"));
+        // The first command has nothing left to do.
+        host.copy(push, "-ru", "from/.", "to/").ok();
+        only(&host.file("to"), &["large"]);
+        same(&host.file("from/large"), &host.file("to/large"));
+    });
+}
+
+/// The journal is lost, and so is a second copy.
+#[test]
+fn an_unfinished_file_stays_one_until_it_is_whole() {
+    let host = Host::start();
+    killed_in_a_folder(&host, true);
+    let journal = leftovers(&host.file("to")).into_iter().find(|path| path.extension().is_some_and(|e| e == "journal"));
+    fs::remove_file(host.file("to").join(journal.unwrap())).unwrap();
+    let running = host.copy(true, &format!("-r {SLOW}"), "from/.", "to/").start();
+    some_blocks(&host.file("to"));
+    running.kill();
+    host.copy(true, "-ru", "from/.", "to/").ok();
+    only(&host.file("to"), &["large"]);
+    same(&host.file("from/large"), &host.file("to/large"));
+}
+
+#[test]
+fn an_unfinished_small_file_is_copied_with_update() {
+    let host = Host::start();
+    write(host.file("from/small"), bytes(3000, 1));
+    write(host.file("from/same"), bytes(3000, 1));
+    write(host.file("to/small"), bytes(1000, 1));
+    fs::hard_link(host.file("to/small"), host.file("to/.fullpipe.0000000000000007.partial")).unwrap();
+    write(host.file("to/same"), bytes(1000, 1));
+    fs::hard_link(host.file("to/same"), host.file("to/other")).unwrap();
+    let done = host.copy(true, "-ru --json", "from/.", "to/").ok();
+    assert_eq!((done.number("skipped"), done.number("bytes")), (1, 3000), "a file that is newer there stays");
+    same_content(&host.file("from/small"), &host.file("to/small"));
+}
+
+/// If its source is gone, or changes on the way, nothing mends it. It is named as long as it is there.
+#[test]
+fn an_unfinished_file_that_is_not_copied_is_named() {
+    both_ways(|push| {
+        let host = Host::start();
+        killed_in_a_folder(&host, push);
+        write(host.file("from/more"), "more");
+        fs::remove_file(host.file("from/large")).unwrap();
+        for how in ["-r", "-ru", "-r --inplace --fsync"] {
+            host.copy(push, how, "from/.", "to/")
+                .fails(1, "large: an interrupted copy with --inplace has left it partly old");
+            assert_eq!(leftovers(&host.file("to")).len(), 2);
+        }
+        host.copy(push, "-r --delete", "from/.", "to/").ok();
+        only(&host.file("to"), &["more"]);
+    });
+}
+
+#[test]
+fn a_source_that_changes_leaves_an_unfinished_file() {
+    let host = Host::start();
+    write(host.file("from/large"), bytes(LARGE, 7));
+    write(host.file("to/large"), bytes(LARGE, 5));
+    let running = host.copy(true, &format!("-r --inplace {SLOW}"), "from/.", "to/").start();
+    some_blocks(&host.file("to"));
+    let source = File::options().append(true).open(host.file("from/large")).unwrap();
+    source.set_len(LARGE as u64 - 1).unwrap();
+    assert_eq!(running.wait().code(), 1);
+    host.copy(true, "-ru", "from/.", "to/").ok();
+    only(&host.file("to"), &["large"]);
+    same(&host.file("from/large"), &host.file("to/large"));
 }
 
 /// What an attempt without the flag has begun does not confuse one with it.
