@@ -22,12 +22,14 @@ pub enum TransferError {
         source: io::Error,
     },
     /// The destination is full. What has arrived stays there for the same command.
-    #[error("{lack} at the destination ({what}); make room and repeat the command")]
+    #[error("{lack} at the destination ({what}); make room and repeat the command{}", others(*.unfinished))]
     Full {
         /// What the destination has run out of.
         lack: Lack,
         /// The file that was being written.
         what: String,
+        /// Number of other commands that were interrupted there and can be resumed.
+        unfinished: u64,
     },
     /// The program that should connect the two ends cannot be run.
     #[error("cannot run {tool}: {source}; install it, or name it with --ssh")]
@@ -207,7 +209,7 @@ impl TransferError {
             TransferError::Denied(Denial { why, .. }) => format!("refused: {why}"),
             TransferError::Busied(most) => format!("refused: busy (--max-clients {most})"),
             TransferError::PortsTaken(first, last) => format!("refused: data ports {first} to {last} are all in use"),
-            TransferError::Full { lack, what } => format!("{lack} ({what})"),
+            TransferError::Full { lack, what, .. } => format!("{lack} ({what})"),
             TransferError::Busy(place) => format!("refused: another fullpipe is writing to {place}"),
             TransferError::Stranger { why, .. } => format!("does not speak fullpipe's protocol ({why})"),
             TransferError::Version { theirs, ours, .. } => format!("has fullpipe {theirs}, this is {ours}"),
@@ -283,6 +285,15 @@ impl TransferError {
             }
             _ => false,
         }
+    }
+}
+
+/// The advice on what else takes room at a destination: the unfinished copies of other commands.
+fn others(unfinished: u64) -> String {
+    match unfinished {
+        0 => String::new(),
+        1 => "; an unfinished copy of another command takes room there (.fullpipe.*): finish or remove it".to_owned(),
+        n => format!("; {n} unfinished copies of other commands take room there (.fullpipe.*): finish or remove them"),
     }
 }
 
@@ -391,7 +402,7 @@ pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransferEr
 pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(io::Error) -> TransferError {
     let what = what.into();
     move |source| match Lack::of(&source) {
-        Some(lack) => TransferError::Full { lack, what },
+        Some(lack) => TransferError::Full { lack, what, unfinished: 0 },
         None => TransferError::Local { what, source },
     }
 }

@@ -155,11 +155,19 @@ impl Destination {
         gone: &dyn Fn() -> bool,
     ) -> Result<Destination, TransferError> {
         let Target { transfer, process, .. } = *target;
-        let failed = || local(format!("cannot write to {shown}"));
         let rules = target.delete.as_ref().map(|deletion| Rules::new(deletion, target.content)).transpose()?;
         let begin = Instant::now();
         let mut distrusted = Vec::new();
         let survey = Survey::of(&root, transfer);
+        let local = |what: String| {
+            move |e| match local(what)(e) {
+                TransferError::Full { lack, what, .. } => {
+                    TransferError::Full { lack, what, unfinished: survey.unfinished }
+                }
+                other => other,
+            }
+        };
+        let failed = || local(format!("cannot write to {shown}"));
         // The number in the journal's name, once the journal was found.
         let mut known = survey.ours;
         let mut asked = None;
@@ -189,7 +197,7 @@ impl Destination {
             publish::remove(&root, &name).map_err(failed())?;
         }
         let names = DestinationNames { rename, exact: target.exact, only: None, number: known.unwrap_or(transfer) };
-        let kept = lock.try_clone().map_err(local("opening the journal"))?;
+        let kept = lock.try_clone().map_err(local("opening the journal".to_owned()))?;
         let (journal, resume) = Journal::open(kept, transfer, process).map_err(|e| {
             // If there is no room for a first record, the empty file must not stay.
             if lock.metadata().is_ok_and(|it| it.len() == 0) {

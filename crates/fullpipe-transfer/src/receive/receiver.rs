@@ -332,7 +332,8 @@ impl Receiver {
     pub(super) fn skip(&self, name: &[u8], error: &io::Error) -> Result<(), TransferError> {
         if let Some(lack) = Lack::of(error) {
             let lack = if lack == Lack::Space && self.root.has_no_inodes() { Lack::Inodes } else { lack };
-            return Err(TransferError::Full { lack, what: printable(name) });
+            let unfinished = lock(&self.summary).unfinished;
+            return Err(TransferError::Full { lack, what: printable(name), unfinished });
         }
         let text = match error.raw_os_error() {
             Some(libc::ELOOP) => {

@@ -8,7 +8,7 @@ use nix::fcntl::OFlag;
 
 use super::receiver::Receiver;
 use crate::fs::ownership::{self, Trust};
-use crate::fs::sparse;
+use crate::fs::{publish, sparse};
 use crate::protocol::file::{Extent, FileItem};
 use crate::receive::journal::Block;
 use crate::sizes::PIECE;
@@ -19,6 +19,8 @@ impl Receiver {
         let name = self.names.final_name(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
         if self.is_begun_beside(item, &folder, &name) {
+            // Now, since on a full disk even the journal may need its room.
+            publish::remove(&folder, &self.names.partial(&name))?;
             return Ok(Vec::new());
         }
         let linked = self.is_partial_in_place(&folder, &name);

@@ -1,7 +1,7 @@
 //! Disks that are full: the same command goes on once there is room.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -128,6 +128,27 @@ fn a_full_disk() {
         assert!(done.number("skipped") > 10, "{}", done.out);
         same(&host.file("tree"), &host.file("to/tree"));
         assert!(leftovers(&host.file("to")).is_empty());
+    });
+}
+
+/// What a copy beside the file has left does not take the room that one in its place needs.
+#[test]
+fn a_full_disk_with_room_for_a_copy_in_place() {
+    both_ways(|push| {
+        let host = Host::start();
+        let Some(_small) = Small::mount(host.file("to"), "size=45m") else { return };
+        write(host.file("from/large"), bytes(40 * MIB, 7));
+        write(host.file("to/large"), bytes(30 * MIB, 5));
+        let inode = fs::metadata(host.file("to/large")).unwrap().ino();
+        host.copy(push, "-r", "from/.", "to/").fails(5, "no space left at the destination (");
+        // That of another command has to be dealt with first.
+        let other = "; an unfinished copy of another command takes room there (.fullpipe.*): finish or remove it";
+        host.copy(push, "", "from/large", "to/").fails(5, other);
+        host.copy(push, "--inplace", "from/large", "to/").fails(5, other);
+        host.copy(push, "-r --inplace", "from/.", "to/").ok();
+        only(&host.file("to"), &["large"]);
+        same(&host.file("from/large"), &host.file("to/large"));
+        assert_eq!(fs::metadata(host.file("to/large")).unwrap().ino(), inode);
     });
 }
 
