@@ -43,7 +43,7 @@ class Progress:
     rate_bps: float
     """The rate in bit/s since the last progress line, a second ago."""
     bottleneck: str
-    """What limited the copy in this second: `network`, `cpu`, `disk read` or `disk write`."""
+    """What limited the copy in this second: `network`, `bwlimit`, `cpu`, `disk read` or `disk write`."""
 
     @property
     def fraction(self) -> float | None:

@@ -325,6 +325,24 @@ fn what_the_log_says() {
     });
 }
 
+/// What a flag has asked for is not explained by something else.
+#[test]
+fn explain_names_the_flags_that_decide() {
+    let host = Host::start();
+    write(host.file("large"), bytes(48 * MIB, 1));
+    let copy = |words: &str| {
+        let done = host.copy(true, &format!("--explain {words}"), "large", "to").ok();
+        done.out + &done.err
+    };
+    let limited = copy("-n 8 --bwlimit 100mbit");
+    assert!(limited.contains("; limited by --bwlimit)"), "{limited}");
+    assert!(limited.contains("faster      --bwlimit (or --pacing, its other name) limited the copy;"), "{limited}");
+    assert!(limited.contains(" × 8") && !limited.contains(" streams: at ") && !limited.contains("select"), "{limited}");
+    let through_ssh = copy("-n 3 --via ssh");
+    assert!(!through_ssh.contains("ssh connections unless -n says otherwise"), "{through_ssh}");
+    assert!(copy("").contains(" streams: at "));
+}
+
 #[test]
 fn what_json_says() {
     let host = Host::start();
@@ -337,7 +355,7 @@ fn what_json_says() {
     assert_eq!(progress["found_bytes"], 12 * MIB);
     assert_eq!((done.number("files"), done.number("bytes")), (1, 12 * MIB as u64));
     assert_eq!((&lines[lines.len() - 1]["exit_code"], &lines[lines.len() - 1]["error"]), (&0.into(), &().into()));
-    assert_eq!(lines[lines.len() - 1]["bottleneck"], "network");
+    assert_eq!(lines[lines.len() - 1]["bottleneck"], "bwlimit");
     assert_eq!(done.err, "");
     // Words go to standard error, none with --quiet; that nothing is encrypted is always one of them.
     let done = host.cp().arg("--no-encrypt").arg(host.file("a\nb")).arg(host.far("to2")).ok();

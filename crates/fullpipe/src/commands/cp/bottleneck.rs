@@ -7,11 +7,17 @@ use fullpipe_transfer::protocol::message::Times;
 /// Fewest seconds of a copy after which people are told what limited it: in a shorter one, starting and ending count too much.
 const MIN_TOLD_S: u32 = 3;
 
+/// Smallest fraction of the rate of `--bwlimit` at which a copy that waits for the network counts as limited by it. The limit is of
+/// packets, with their headers; the rate of a copy is of its data.
+const MIN_OF_LIMIT: f64 = 0.85;
+
 /// What limits a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bottleneck {
     /// Both ends wait for the network.
     Network,
+    /// Both ends wait for the network, which may have no more than the rate of `--bwlimit`.
+    Limit,
     /// Hashing, at one end.
     Cpu,
     /// Reading at the source.
@@ -24,6 +30,7 @@ impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Bottleneck::Network => "network",
+            Bottleneck::Limit => "--bwlimit",
             Bottleneck::Cpu => "cpu",
             Bottleneck::DiskRead => "disk read",
             Bottleneck::DiskWrite => "disk write",
@@ -32,8 +39,9 @@ impl fmt::Display for Bottleneck {
 }
 
 impl Bottleneck {
-    /// Names the bottleneck: the work of the end that waits least for the network, or the network.
-    pub fn of(sender: &Times, receiver: &Times) -> Bottleneck {
+    /// Names the bottleneck: the work of the end that waits least for the network, or the network. `limited` says whether the copy
+    /// was as fast as `--bwlimit` let it be ([`reaches`]).
+    pub fn of(sender: &Times, receiver: &Times, limited: bool) -> Bottleneck {
         let busy = |t: &Times| (t.disk + t.hash) as f64 / ((t.disk + t.hash + t.net).max(1)) as f64;
         let (most, disk) = if busy(sender) >= busy(receiver) {
             (sender, Bottleneck::DiskRead)
@@ -41,12 +49,17 @@ impl Bottleneck {
             (receiver, Bottleneck::DiskWrite)
         };
         if busy(most) < 0.5 {
-            Bottleneck::Network
+            if limited { Bottleneck::Limit } else { Bottleneck::Network }
         } else if most.hash > most.disk {
             Bottleneck::Cpu
         } else {
             disk
         }
+    }
+
+    /// Its name for programs.
+    pub fn key(self) -> String {
+        if self == Bottleneck::Limit { "bwlimit".into() } else { self.to_string() }
     }
 
     /// What would make the copy faster, as a sentence.
@@ -55,6 +68,9 @@ impl Bottleneck {
             Bottleneck::Network => {
                 "the network limited the copy; 'fullpipe select HOST --explain' ranks other ways to send, and 'fullpipe doctor \
                  HOST' checks the settings of both hosts"
+            }
+            Bottleneck::Limit => {
+                "--bwlimit (or --pacing, its other name) limited the copy; leave it out, or give a higher rate"
             }
             Bottleneck::Cpu => {
                 "a processor that hashes the data limited the copy; more --streams use more processors, if there are any"
@@ -71,6 +87,11 @@ impl Bottleneck {
     }
 }
 
+/// Whether a rate of data is the one that `--bwlimit` allows, as far as headers let it be. Both are in bit/s.
+pub fn reaches(rate: f64, limit: Option<f64>) -> bool {
+    limit.is_some_and(|limit| rate >= MIN_OF_LIMIT * limit)
+}
+
 /// The busy times of both ends over a whole copy. They are summed because a call that waits for minutes, as of a disk that
 /// stalls, counts only in the second in which it returns.
 #[derive(Debug, Clone, Default)]
@@ -79,13 +100,24 @@ pub struct Spent {
     receiver: Times,
     /// Number of seconds that were added.
     seconds: u32,
+    /// The rate of `--bwlimit`, bit/s.
+    limit_bps: Option<f64>,
+    /// Sum of the rates of these seconds, bit/s.
+    rates_bps: f64,
 }
 
 impl Spent {
-    /// Adds the busy times of a second.
-    pub fn add(&mut self, sender: &Times, receiver: &Times) {
+    /// Of a copy that has spent nothing yet. `limit_bps` is the rate of `--bwlimit`, bit/s.
+    pub fn new(limit_bps: Option<f64>) -> Spent {
+        Spent { limit_bps, ..Spent::default() }
+    }
+
+    /// Adds the busy times of a second, with the rate of data in it, bit/s. Returns what limited the copy in it.
+    pub fn add(&mut self, sender: &Times, receiver: &Times, rate_bps: f64) -> Bottleneck {
         self.add_rest(sender, receiver);
         self.seconds += 1;
+        self.rates_bps += rate_bps;
+        Bottleneck::of(sender, receiver, reaches(rate_bps, self.limit_bps))
     }
 
     /// Adds the busy times of less than a second, at the end. A call of minutes may return there, as of `fsync(2)`.
@@ -99,7 +131,8 @@ impl Spent {
 
     /// What limited the copy; `None` if it took less than a second.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
-        (self.seconds > 0).then(|| Bottleneck::of(&self.sender, &self.receiver))
+        let limited = reaches(self.rates_bps / f64::from(self.seconds.max(1)), self.limit_bps);
+        (self.seconds > 0).then(|| Bottleneck::of(&self.sender, &self.receiver, limited))
     }
 
     /// What limited the copy, if it took long enough to tell people.
@@ -115,10 +148,29 @@ mod tests {
     #[test]
     fn what_holds_it_back() {
         let t = |disk, hash, net| Times { disk, hash, net };
-        assert_eq!(Bottleneck::of(&t(1, 1, 98), &t(1, 1, 98)), Bottleneck::Network);
-        assert_eq!(Bottleneck::of(&t(90, 5, 5), &t(1, 1, 98)), Bottleneck::DiskRead);
-        assert_eq!(Bottleneck::of(&t(1, 1, 98), &t(90, 5, 5)), Bottleneck::DiskWrite);
-        assert_eq!(Bottleneck::of(&t(1, 1, 98), &t(10, 80, 10)), Bottleneck::Cpu);
+        assert_eq!(Bottleneck::of(&t(1, 1, 98), &t(1, 1, 98), false), Bottleneck::Network);
+        assert_eq!(Bottleneck::of(&t(90, 5, 5), &t(1, 1, 98), false), Bottleneck::DiskRead);
+        assert_eq!(Bottleneck::of(&t(1, 1, 98), &t(90, 5, 5), false), Bottleneck::DiskWrite);
+        assert_eq!(Bottleneck::of(&t(1, 1, 98), &t(10, 80, 10), false), Bottleneck::Cpu);
+    }
+
+    #[test]
+    fn a_limit_counts_where_it_is_reached() {
+        let waiting = Times { disk: 0, hash: 1, net: 99 };
+        let after = |limit_bps, rates: &[f64]| {
+            let mut spent = Spent::new(limit_bps);
+            for rate in rates {
+                spent.add(&waiting, &waiting, *rate);
+            }
+            spent.bottleneck()
+        };
+        assert_eq!(after(Some(1e8), &[5e7, 9.4e7, 9.4e7, 9.4e7, 9.4e7]), Some(Bottleneck::Limit));
+        assert_eq!(after(Some(1e8), &[5e7, 6e7, 6e7]), Some(Bottleneck::Network), "the path is slower than that");
+        assert_eq!(after(None, &[9.4e7; 3]), Some(Bottleneck::Network));
+        let mut spent = Spent::new(Some(1e8));
+        let busy = Times { disk: 90, hash: 1, net: 9 };
+        assert_eq!(spent.add(&busy, &waiting, 9.5e7), Bottleneck::DiskRead);
+        assert_eq!(Bottleneck::Limit.key(), "bwlimit");
     }
 
     #[test]
@@ -126,15 +178,15 @@ mod tests {
         let mut spent = Spent::default();
         assert_eq!(spent.bottleneck(), None);
         let (waiting, nothing) = (Times { disk: 0, hash: 1, net: 99 }, Times::default());
-        spent.add(&waiting, &nothing);
+        spent.add(&waiting, &nothing, 1e9);
         assert_eq!((spent.bottleneck(), spent.told()), (Some(Bottleneck::Network), None));
-        spent.add(&waiting, &nothing);
-        spent.add(&waiting, &Times { disk: 900, hash: 1, net: 9 });
+        spent.add(&waiting, &nothing, 1e9);
+        spent.add(&waiting, &Times { disk: 900, hash: 1, net: 9 }, 1e9);
         assert_eq!(spent.told(), Some(Bottleneck::DiskWrite));
         let mut flushed = Spent::default();
         flushed.add_rest(&waiting, &nothing);
         assert_eq!(flushed.bottleneck(), None);
-        flushed.add(&waiting, &nothing);
+        flushed.add(&waiting, &nothing, 1e9);
         flushed.add_rest(&nothing, &Times { disk: 900, hash: 1, net: 9 });
         assert_eq!(flushed.bottleneck(), Some(Bottleneck::DiskWrite));
     }

@@ -114,7 +114,7 @@ impl Watch {
             names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
             lines: (!args.json && !args.quiet && !std::io::stderr().is_terminal())
                 .then(|| RefCell::new(Lines { last: Instant::now() })),
-            spent: RefCell::default(),
+            spent: RefCell::new(Spent::new(args.how.limit_bps())),
             since_update: Cell::default(),
             notes: args.record.as_ref().map(|_| RefCell::default()),
         }
@@ -229,8 +229,7 @@ impl Watch {
         self.since_update.take();
         // Bytes that were there already have no rate.
         let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
-        self.spent.borrow_mut().add(&sender, &receiver);
-        let bottleneck = Bottleneck::of(&sender, &receiver);
+        let bottleneck = self.spent.borrow_mut().add(&sender, &receiver, rate);
         // Only what is left to send takes time, at the smoothed rate.
         let pace = self.pace.get().map_or(rate, |before| before + PACE_WEIGHT * (rate - before));
         self.pace.set(Some(pace));
@@ -318,7 +317,7 @@ impl Watch {
                 "{}",
                 json!({"kind": "progress", "bytes": done, "files": read(&counters.done_files), "found_bytes": found,
                        "found_files": files, "found_all": read(&counters.found_all) > 0, "rate_bps": rate,
-                       "bottleneck": bottleneck.to_string()})
+                       "bottleneck": bottleneck.key()})
             );
         }
         let many = if files > 1 {

@@ -108,7 +108,7 @@ pub fn report(args: &Args, finished: &Finished, moved: &Moved, recorded: Result)
                    "removed_sources": finished.removed.as_ref().map(|removed| removed.files),
                    "not_removed": finished.removed.as_ref().map(|removed| format::left(&removed.failed)),
                    "left": format::left(&left), "left_total": left.total,
-                   "bottleneck": spent.bottleneck().map(|one| one.to_string()),
+                   "bottleneck": spent.bottleneck().map(|one| one.key()),
                    "error": result.as_ref().err().map(ToString::to_string),
                    "exit_code": result.as_ref().err().map_or(0, Failure::code)})
         );

@@ -126,8 +126,8 @@ impl TransportArgs {
             return Ok(unexpected(transport, why));
         }
         let mut chosen = match between.via {
-            Via::Ssh => through_ssh(between.rtt_s, &between.sender),
-            _ if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender),
+            Via::Ssh => through_ssh(between.rtt_s, &between.sender, self.streams.is_none()),
+            _ if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender, self.streams.is_none()),
             _ => self.best_of_profile(between)?,
         };
         chosen.transport.dscp = self.dscp.filter(|_| between.via != Via::Ssh);
@@ -220,11 +220,13 @@ impl TransportArgs {
         let granted = granted.filter(|(_, bps)| found.is_none_or(|choice| choice.expected.mean_bps < *bps));
         let (transport, bps) = match (granted, found) {
             (Some((transport, bps)), _) => {
-                why.push(format!(
-                    "{} streams, since the kernels let each have about {} in flight",
-                    transport.streams,
-                    format::bytes(windows::granted(sender, receiver).map_or(0.0, |(_, bytes)| bytes))
-                ));
+                if self.streams.is_none() {
+                    why.push(format!(
+                        "{} streams, since the kernels let each have about {} in flight",
+                        transport.streams,
+                        format::bytes(windows::granted(sender, receiver).map_or(0.0, |(_, bytes)| bytes))
+                    ));
+                }
                 (transport, bps)
             }
             (None, Some(choice)) => {
@@ -381,10 +383,12 @@ fn over_more_streams(ranking: &[Choice], between: &Between) -> Option<(Transport
     first.cloned()
 }
 
-/// The transport for a local network, where processors limit the rate, not windows.
-fn local(rtt_s: f64, sender: &Limits) -> Chosen {
+/// The transport for a local network, where processors limit the rate, not windows. `explains_streams` says whether the number of
+/// streams is its own, and not that of a flag.
+fn local(rtt_s: f64, sender: &Limits, explains_streams: bool) -> Chosen {
     let (streams, rtt_ms) = (local_streams(), rtt_s * 1e3);
-    let mut why = vec![format!("{streams} streams: at {rtt_ms:.3} ms, processors limit the rate, not windows")];
+    let number = format!("{streams} streams: at {rtt_ms:.3} ms, processors limit the rate, not windows");
+    let mut why: Vec<String> = explains_streams.then_some(number).into_iter().collect();
     if !has(sender, "cubic") {
         why.push(format!(
             "the sender's kernel does not allow this user cubic; as root there: {}",
@@ -403,12 +407,13 @@ const MAX_SSH: u16 = 8;
 /// Buffers of the sockets between fullpipe and ssh, bytes. What waits there is no use to other streams.
 const SSH_BUFFER: u64 = 1_000_000;
 
-/// The transport through ssh, whose own window limits each connection.
-fn through_ssh(rtt_s: f64, sender: &Limits) -> Chosen {
+/// The transport through ssh, whose own window limits each connection. `explains_streams` is as for [`local`].
+fn through_ssh(rtt_s: f64, sender: &Limits, explains_streams: bool) -> Chosen {
     let streams = windows::streams_for(ASSUMED_RATE.0 as f64, rtt_s, SSH_WINDOW).clamp(local_streams(), MAX_SSH);
-    let why = format!("{streams} ssh connections unless -n says otherwise, since ssh lets each have 2 MB in flight");
+    let number = format!("{streams} ssh connections unless -n says otherwise, since ssh lets each have 2 MB in flight");
+    let why = explains_streams.then_some(number).into_iter().collect();
     let buffer = Buffer::Bytes(Size(SSH_BUFFER.min(sender.send)));
-    unexpected(Transport { cc: usual_cc(sender), streams, buffer, pacing: None, dscp: None, mss: None }, vec![why])
+    unexpected(Transport { cc: usual_cc(sender), streams, buffer, pacing: None, dscp: None, mss: None }, why)
 }
 
 /// A transport of which no profile tells the rate.

@@ -231,6 +231,11 @@ impl TransportArgs {
         self.transport == ProtocolChoice::Auto && !self.overrides_profile()
     }
 
+    /// The rate that `--bwlimit` allows all streams together, bit/s.
+    pub fn limit_bps(&self) -> Option<f64> {
+        self.pacing.map(|rate| rate.0 as f64)
+    }
+
     /// The transport over UDT, if the data go over that whatever the path.
     pub fn udt(&self) -> Option<Transport> {
         let buffer = match self.buffer {
