@@ -9,7 +9,7 @@ use fullpipe_net::NetError;
 use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_path::{ExitClass, Host, text};
 
-use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
+use crate::connection::endpoint::{Endpoint, NAME_UNKNOWN, SshEndpoint, Via, command_to_try};
 use crate::connection::join::JOIN;
 use crate::connection::session::Session;
 use crate::connection::ssh::{self, FirstWord, Ssh, SshProcess};
@@ -293,6 +293,7 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
     };
     let (status, said) = process.ended();
     let peer = &line.peer;
+    let try_it = |rest| command_to_try(ssh.words(), peer, rest);
     // The far end refused and ended, and a message to it met a closed pipe before its refusal was read.
     if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
         let code = status.and_then(|status| u8::try_from(status.code()?).ok());
@@ -306,14 +307,21 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
         Some(127) => TransferError::Unreachable(format!(
             "{peer} does not find the program of --far-program ({said}); leave the flag out to have this program sent"
         )),
-        Some(255) => TransferError::Unreachable(format!("ssh {peer}: {said}; run 'ssh {peer}' to see all of it")),
+        Some(255) => match said.split_once(NAME_UNKNOWN) {
+            Some((_, why)) => {
+                let (host, why) = why.split_once(": ").unwrap_or((peer, "ssh does not know it"));
+                NetError::Resolve { host: host.trim().to_owned(), source: std::io::Error::other(why.to_owned()) }.into()
+            }
+            None => TransferError::Unreachable(format!("ssh {peer}: {said}; to see all of it, run: {}", try_it(""))),
+        },
         Some(2) if said.contains("far") => TransferError::Unreachable(format!(
             "{peer} has another version of fullpipe ({said}); install this version there, or leave out --far-program"
         )),
         _ if !said.is_empty() => TransferError::Unreachable(format!("{peer}: {said}")),
         Some(code) if is_end(&error) => TransferError::Unreachable(format!(
             "{peer}: the program that was started there ended without a message (status {code}); \
-             does the login there run commands (ssh {peer} true)? If so, check --ssh and --far-program"
+             does the login there run commands ({})? If so, check --ssh and --far-program",
+            try_it(" true")
         )),
         _ => error,
     }

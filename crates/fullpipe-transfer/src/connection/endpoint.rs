@@ -1,6 +1,9 @@
 //! The far end of a transfer as the command line names it: a host to reach over ssh, or a server.
 
+use std::os::unix::ffi::OsStrExt;
+
 use crate::connection::token::Token;
+use crate::protocol::name::printable;
 
 /// A far end, and how it is reached.
 #[derive(Debug, Clone)]
@@ -31,6 +34,31 @@ pub struct SshEndpoint {
     pub ports: Option<(u16, u16)>,
     /// What carries the data streams.
     pub via: Via,
+}
+
+/// Begins what ssh prints if a host's name is unknown.
+pub const NAME_UNKNOWN: &str = "Could not resolve hostname";
+
+/// The command that tries a host as ssh is called for it, quoted for a shell, with `rest` behind it. Of another command than ssh,
+/// in which a password may stand, only its place is named.
+pub fn command_to_try(ssh: &[std::ffi::OsString], host: &str, rest: &str) -> String {
+    let is_ssh =
+        |program: &std::ffi::OsString| std::path::Path::new(program).file_name().is_some_and(|name| name == "ssh");
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:@%+=".contains(c);
+    let quoted = |word: &str| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word.to_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    let program = match ssh.first() {
+        Some(program) if is_ssh(program) => {
+            ssh.iter().map(|word| quoted(&printable(word.as_bytes()))).collect::<Vec<_>>().join(" ")
+        }
+        _ => "the command of --ssh, with".to_owned(),
+    };
+    format!("{program} {}{rest}", quoted(host))
 }
 
 /// The program that is started on a far host.

@@ -91,6 +91,11 @@ impl Ssh {
         })
     }
 
+    /// The ssh program and its own options.
+    pub(super) fn words(&self) -> &[std::ffi::OsString] {
+        &self.endpoint.ssh
+    }
+
     /// Whether the far host may ask for the program.
     pub(super) fn sends(&self) -> bool {
         matches!(self.endpoint.program, FarProgram::Found { send: true, .. })

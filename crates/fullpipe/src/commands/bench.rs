@@ -25,8 +25,9 @@ use tempfile::TempDir;
 
 use crate::config::{self, Config};
 use crate::failure::{Failure, Result};
+use crate::format::quoted;
 use crate::output::{errln, outln};
-use crate::{format, interrupt, progress};
+use crate::{format, interrupt};
 
 /// Bytes of random data that are made at a time.
 const PART: usize = 1 << 20;
@@ -172,6 +173,7 @@ fn checked(args: &Args, cli: &clap::Command) -> Result<(Ends, String)> {
         native.extend(value.iter().flat_map(|value| [of_scp.to_owned(), value.clone()]));
     }
     cp.extend(args.cp.iter().cloned());
+    check_flags(&cp, cli)?;
     let ends = Ends {
         me: std::env::current_exe()
             .map_err(|e| Failure::new(ExitClass::Missing, format!("finding this program: {e}")))?,
@@ -185,6 +187,28 @@ fn checked(args: &Args, cli: &clap::Command) -> Result<(Ends, String)> {
         there: String::new(),
     };
     Ok((ends, folder.to_owned()))
+}
+
+/// Checks the flags for `fullpipe cp`, as far as the command line tells.
+fn check_flags(flags: &[String], cli: &clap::Command) -> Result {
+    let Some(cp) = cli.find_subcommand("cp") else { return Ok(()) };
+    let words = ["cp", "--quiet"].into_iter().map(str::to_owned).chain(flags.iter().cloned());
+    let words = words.chain([FILE, "host:data"].map(str::to_owned));
+    let wrong = |e: clap::Error| {
+        let text = e.render().to_string();
+        let line = text.lines().next().unwrap_or_default();
+        Failure::usage(format!("behind --, for 'fullpipe cp': {}", line.strip_prefix("error: ").unwrap_or(line)))
+    };
+    let matches = cp.clone().try_get_matches_from(words).map_err(wrong)?;
+    let parsed = <super::cp::Args as clap::FromArgMatches>::from_arg_matches(&matches).map_err(wrong)?;
+    match &parsed.paths[..] {
+        [_, _] => Ok(()),
+        [more, ..] => Err(Failure::usage(format!(
+            "behind --, for 'fullpipe cp': {} is no flag; bench names the files itself",
+            quoted(&more.to_string_lossy())
+        ))),
+        [] => Ok(()),
+    }
 }
 
 /// Splits HOST or HOST:FOLDER. A folder below the login's home has no `~/` before it.
@@ -202,11 +226,20 @@ fn host_and_folder(typed: &str) -> Option<(&str, &str)> {
 
 /// Makes the data, and copies them with each program.
 fn compare(args: &Args, mut ends: Ends, folder: &str, far: &mut FarShell, interrupted: &AtomicBool) -> Result {
-    let failed = |e: std::io::Error| Failure::new(ExitClass::Record, format!("{}: {e}", args.here.display()));
+    let failed = |e: std::io::Error| {
+        // The error of a temporary folder has a text of its own, and no number.
+        let why = match e.raw_os_error() {
+            Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
+            None => e.kind().to_string(),
+        };
+        let why = format!("--here {}: {why}; give a folder of this host that can be written to", args.here.display());
+        Failure::new(ExitClass::Record, why)
+    };
     let bytes = args.size.0;
-    far.make_folder(folder)?;
+    args.here.metadata().map_err(failed)?;
     let here = tempfile::Builder::new().prefix("fullpipe-bench-").tempdir_in(&args.here).map_err(failed)?;
     let here_folder = here.path().canonicalize().map_err(failed)?;
+    far.make_folder(folder)?;
     ends.here = here_folder.join(FILE);
     ends.there = format!("{}/{FILE}", far.folder);
     check_space(&here_folder, far, bytes)?;
@@ -253,7 +286,7 @@ fn tried(
     (ends, far, interrupted): (&Ends, &mut FarShell, &AtomicBool),
     args: &Args,
 ) -> Result<bool> {
-    let watched = progress::watched(args.quiet) && bytes > FIRST_BYTES;
+    let watched = !args.quiet && bytes > FIRST_BYTES;
     let expected = if ends.push {
         make_data(&ends.here, bytes, interrupted)?;
         digest_here(&ends.here)

@@ -106,7 +106,43 @@ fn the_table_names_what_fails_and_what_is_missing() {
     );
     assert!(!table.contains("syq") && !table.contains("ssh-cat"), "{table}");
     assert!(told.contains("writes 1.000 MB of random data below") && told.contains("error: not copied by "), "{told}");
+    assert!(told.contains("\nfullpipe ...\n"), "{told}");
     assert_nothing_is_left(&host);
+}
+
+/// Before anything is written, and in one line.
+#[test]
+fn what_is_wrong_is_said_at_once() {
+    let host = Host::start();
+    stage(&host);
+    let fails = |command: &mut Command, code: i32, part: &str| {
+        let out = command.output().unwrap();
+        let told = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(told.contains(part) && told.lines().count() == 1, "{told}");
+        assert_eq!(out.status.code(), Some(code), "{told}");
+        assert_nothing_is_left(&host);
+    };
+    let wrong = "error: behind --, for 'fullpipe cp': invalid value 'foo' for '--transport";
+    fails(bench(&host, "").args(["--transport", "foo"]), 2, wrong);
+    fails(bench(&host, "").arg("data"), 2, "behind --, for 'fullpipe cp': data is no flag");
+    let bare = |words: &[&str]| {
+        let mut command = Command::new(FULLPIPE);
+        command.arg("bench").args(words).env("HOME", host.home()).env("XDG_CONFIG_HOME", "/nonexistent");
+        command.stdin(Stdio::null());
+        command
+    };
+    let here = ["--ssh", &host.ssh, "--here", "/nosuch", "far"];
+    fails(&mut bare(&here), 5, "error: --here /nosuch: no such file or directory; give a folder");
+    let config = host.ssh.strip_prefix("ssh ").unwrap();
+    let unknown = ["--ssh", &host.ssh, "-i", "my key", "-P", "1", "far"];
+    fails(&mut bare(&unknown), 4, &format!("; to try it, run: ssh {config} -p 1 -i 'my key' far true"));
+    fails(&mut bare(&["nosuchhost.invalid"]), 2, "Could not resolve hostname nosuchhost.invalid");
+    let mut cp = host.cp();
+    cp.without_flags().ssh(&host.ssh).words("-r -P 1").arg(host.file("here")).arg(host.far("x"));
+    cp.fails(4, &format!("; to see all of it, run: ssh {config} -p 1 far"));
+    // ssh is the one that knows names, also of two other hosts.
+    let mut cp = host.cp();
+    cp.arg(host.far("here")).arg("nosuchhost.invalid:x").arg("-r").fails(2, "cannot resolve host 'nosuchhost.invalid'");
 }
 
 /// Waits until this holds.
@@ -168,7 +204,11 @@ fn what_cannot_be_compared_is_said_in_one_line() {
         (&["fullpipe://host/"][..], 2, "give HOST or HOST:FOLDER"),
         (&["far", "--only", "cp"], 2, "'cp' is no program that is known; give some of fullpipe, rsync, scp"),
         (&["far", "--size", "0B"], 2, "copies nothing"),
-        (&["closed"], 4, "ssh closed: ssh: connect to host 127.0.0.1 port 1: Connection refused; run"),
+        (
+            &["closed"],
+            4,
+            "ssh closed: ssh: connect to host 127.0.0.1 port 1: Connection refused; to try it, run: ssh -F ",
+        ),
         (&["unknown"], 4, "Permission denied"),
         (&["far:/no/such"], 4, "no folder can be made in /no/such"),
         (&["far", "--here", "/no/such"], 5, "/no/such"),

@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::{ExitClass, text};
+use fullpipe_transfer::connection::endpoint::{NAME_UNKNOWN, command_to_try};
 
 use super::programs::FILE;
 use crate::failure::{Failure, Result};
@@ -26,6 +27,8 @@ const REMOVE: &str = "cd /; for i in 1 2 3 4 5; do rm -rf \"$d\" && break; sleep
 pub struct FarShell {
     /// The host, as ssh takes it.
     pub host: String,
+    /// The command that tries the connection.
+    try_it: String,
     /// The folder for the data, once there is one.
     pub folder: String,
     ssh: Child,
@@ -48,16 +51,18 @@ impl FarShell {
     ///
     /// # Errors
     /// ssh's, in its own words.
-    pub fn start(ssh: &[String], host: &str, interrupted: &Arc<AtomicBool>) -> Result<FarShell> {
+    pub fn start(ssh_words: &[String], host: &str, interrupted: &Arc<AtomicBool>) -> Result<FarShell> {
         let mut command = Command::new("sh");
         // An interruption on the terminal reaches all programs there. This one is to remove the folder first.
-        command.args(["-c", "trap '' INT; exec \"$@\"", "sh"]).args(ssh).args([host, "exec sh"]);
+        command.args(["-c", "trap '' INT; exec \"$@\"", "sh"]).args(ssh_words).args([host, "exec sh"]);
         let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut ssh = started.map_err(|e| Failure::new(ExitClass::Missing, format!("cannot run ssh: {e}")))?;
         let (input, lines, errors) = (ssh.stdin.take(), lines(ssh.stdout.take()), lines(ssh.stderr.take()));
         let mark = format!("{:032x}", rand::random::<u128>());
+        let words: Vec<_> = ssh_words.iter().map(std::ffi::OsString::from).collect();
+        let try_it = command_to_try(&words, host, " true");
         let (host, folder, interrupted) = (host.to_owned(), String::new(), interrupted.clone());
-        let mut shell = FarShell { host, folder, ssh, input, lines, errors, mark, interrupted };
+        let mut shell = FarShell { host, try_it, folder, ssh, input, lines, errors, mark, interrupted };
         shell.ask(":")?;
         Ok(shell)
     }
@@ -96,7 +101,8 @@ impl FarShell {
         }
         let last = said.iter().map(|line| line.trim()).rfind(|line| !line.is_empty());
         let why = last.map_or_else(|| "the connection has ended".to_owned(), text::from_peer);
-        Failure::new(ExitClass::Peer, format!("ssh {}: {why}; run 'ssh {} true' to try it", self.host, self.host))
+        let class = if why.contains(NAME_UNKNOWN) { ExitClass::Usage } else { ExitClass::Peer };
+        Failure::new(class, format!("ssh {}: {why}; to try it, run: {}", self.host, self.try_it))
     }
 
     /// Makes a folder for the data below this one.
