@@ -488,14 +488,33 @@ fn join(
         let wait = left.min(LOOK_INTERVAL).as_nanos() as u64;
         let ready = sys::wait_readable([acceptor.as_fd(), control.stream.as_fd()], wait);
         if ready.map_err(system("waiting for streams"))?[1] {
-            let message = control.receive("waiting for its data streams")?;
-            return Err(control.unexpected(&message));
+            return Err(match control.receive("waiting for its data streams") {
+                Ok(message) => control.unexpected(&message),
+                Err(error) => without_streams(error, protocol, streams.iter().flatten().count(), port),
+            });
         }
         for (i, stream) in acceptor.accepted().map_err(system("waiting for streams"))? {
             streams[usize::from(i)] = Some(stream);
         }
     }
     Ok(streams.into_iter().flatten().collect())
+}
+
+/// The error of a client that has gone while this end waited for its data streams, `come` of which had come to `port`.
+fn without_streams(error: NetError, protocol: fullpipe_path::Protocol, come: usize, port: u16) -> NetError {
+    let NetError::Lost { peer, doing, source } = error else { return error };
+    if source.kind() != io::ErrorKind::UnexpectedEof {
+        return NetError::Lost { peer, doing, source };
+    }
+    let what = match protocol {
+        fullpipe_path::Protocol::Tcp => "TCP connection",
+        fullpipe_path::Protocol::Udp | fullpipe_path::Protocol::Udt => "UDP",
+    };
+    let why = match come {
+        0 => format!("no {what} came from the client to port {port}, and it has gone; does a firewall drop it?"),
+        _ => format!("only {come} came before the client went"),
+    };
+    NetError::Lost { peer, doing, source: io::Error::new(io::ErrorKind::UnexpectedEof, why) }
 }
 
 #[cfg(test)]
@@ -561,5 +580,21 @@ mod tests {
         let ends = ends.lock().unwrap();
         assert_eq!(ends.len(), 60);
         assert!(ends[0] && !ends.iter().all(|logged| *logged), "{ends:?}");
+    }
+
+    #[test]
+    fn a_client_whose_udp_is_dropped() {
+        let ended = |protocol, come| {
+            let lost = NetError::Lost {
+                peer: "192.0.2.1".into(),
+                doing: "waiting for its data streams",
+                source: io::Error::new(io::ErrorKind::UnexpectedEof, "failed to fill whole buffer"),
+            };
+            without_streams(lost, protocol, come, 5202).in_log()
+        };
+        let text = "lost while waiting for its data streams: no UDP came from the client to port 5202, and it has gone";
+        assert!(ended(fullpipe_path::Protocol::Udt, 0).starts_with(text), "{}", ended(fullpipe_path::Protocol::Udt, 0));
+        assert!(ended(fullpipe_path::Protocol::Tcp, 0).contains("no TCP connection came from the client to port 5202"));
+        assert!(ended(fullpipe_path::Protocol::Tcp, 2).ends_with("only 2 came before the client went"));
     }
 }

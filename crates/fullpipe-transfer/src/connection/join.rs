@@ -371,7 +371,8 @@ fn fill(
     while !seats.iter().all(|seat| matches!(seat, Seat::Joined(_))) {
         let left = deadline.saturating_duration_since(Instant::now());
         if session.is_gone() {
-            return Err(session.lost("waiting for the streams", io::ErrorKind::ConnectionAborted.into()));
+            let why = "the client has gone before all had come; does a firewall drop them?";
+            return Err(session.lost("waiting for the streams", io::Error::new(io::ErrorKind::ConnectionAborted, why)));
         }
         if left.is_zero() || session.is_over() {
             let why = io::Error::new(io::ErrorKind::TimedOut, "not all came");
