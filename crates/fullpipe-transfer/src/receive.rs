@@ -21,6 +21,7 @@ mod receiver;
 mod resume;
 mod small;
 mod streams;
+mod unfinished;
 mod verifier;
 mod verify;
 

@@ -7,27 +7,19 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::dir::Dir;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag};
 
 use super::journal::Record;
 use super::receiver::Receiver;
+use super::unfinished::UnfinishedFiles;
 use crate::fs::{at, ownership, publish};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::{self, Name, scratch};
 use crate::threads::lock;
-
-/// The unfinished files of one folder.
-pub(super) struct UnfinishedFiles {
-    folder: Option<Name>,
-    /// Inodes of the files that have the name of a partial file.
-    inodes: Vec<u64>,
-}
 
 impl Receiver {
     /// Opens the file that stands under an offered file's name, to write into it, and gives it the name of a partial file too.
@@ -156,15 +148,15 @@ impl Receiver {
     /// Whether a file with several names is one in which an interrupted copy has written in place, of whatever command.
     pub(super) fn is_unfinished(&self, name: &Name, inode: u64) -> io::Result<bool> {
         let folder = name.parent();
-        let mut known = lock(&self.unfinished).take().filter(|known| known.folder == folder);
+        let mut known = lock(&self.unfinished).take().filter(|known| known.is_of(folder.as_ref()));
         let files = match known.take() {
             Some(files) => files,
             None => {
                 let fd = self.root.folder(folder.as_ref())?;
-                UnfinishedFiles { folder, inodes: partial_inodes(&fd)? }
+                UnfinishedFiles::in_folder(folder, &fd)?
             }
         };
-        let is = files.inodes.contains(&inode);
+        let is = files.has(inode);
         *lock(&self.unfinished) = Some(files);
         Ok(is)
     }
@@ -199,18 +191,4 @@ impl Receiver {
 
 fn inode_of(folder: impl AsFd, name: &Path) -> Option<u64> {
     at::look(folder, name).ok().map(|stat| stat.st_ino)
-}
-
-/// The inodes of the files in a folder that have names of partial files.
-fn partial_inodes(folder: impl AsFd) -> io::Result<Vec<u64>> {
-    let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut inodes = Vec::new();
-    for entry in Dir::openat(folder, ".", how, Mode::empty())? {
-        let entry = entry?;
-        let part = Path::new(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes()));
-        if name::partial_number(part).is_some() {
-            inodes.push(entry.ino());
-        }
-    }
-    Ok(inodes)
 }
