@@ -311,6 +311,9 @@ mod tests {
 
     use super::*;
 
+    /// What is remembered counts whole seconds, of which one may begin meanwhile.
+    const A_SECOND: Duration = Duration::from_secs(1);
+
     fn far(host: &str, ports: Option<(u16, u16)>) -> Endpoint {
         let program = FarProgram::Named("fullpipe".to_owned());
         let ssh = vec!["ssh".into()];
@@ -344,7 +347,7 @@ mod tests {
         let memory = dir.path().join("state/closed-ports.json");
         let mut endpoint = far("host", None);
         let mut first = choice(&memory, &endpoint);
-        let now = SystemTime::now();
+        let now = SystemTime::now() + A_SECOND;
         assert_eq!(remembered(&first, now), Ok(false));
         assert_eq!(first.fall_back(&TransferError::Interrupted, &mut endpoint), None);
         let closed = TransferError::NoDataPort { to: "10.0.0.1:5".to_owned(), why: "no answer".to_owned() };
@@ -377,7 +380,7 @@ mod tests {
     fn connections_from_the_far_end_are_remembered_until_another_way_works() {
         let dir = tempfile::tempdir().unwrap();
         let memory = dir.path().join("closed-ports.json");
-        let (mut endpoint, mut how, now) = (far("host", None), how(&[]), SystemTime::now());
+        let (mut endpoint, mut how, now) = (far("host", None), how(&[]), SystemTime::now() + A_SECOND);
         let reverses = |choice: &Choice| choice.remembers(&reverse_key(&choice.key), now);
         let mut first = choice(&memory, &endpoint);
         first.keep_reverse(&mut how, &mut endpoint);
