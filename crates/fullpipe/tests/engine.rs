@@ -294,7 +294,7 @@ fn a_server_that_only_tcp_reaches_says_so_of_udt() {
     });
     let (code, text) = error(&fullpipe(&format!("measure {here} --transport udt --duration 1s")));
     assert_eq!(code, 4, "{text}");
-    assert!(text.contains("no answer over UDP from 127.0.0.2:") && text.contains("within 10 s"), "{text}");
+    assert!(text.contains("no answer over UDP from 127.0.0.2:") && text.contains("within 3 s"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
