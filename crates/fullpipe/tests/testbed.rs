@@ -221,18 +221,17 @@ fn programs_run_as_an_ordinary_user() {
 /// An ordinary user may set few congestion controls, and a receiver needs none.
 #[test]
 fn a_receiver_needs_no_congestion_control() {
-    let program = env!("CARGO_BIN_EXE_fullpipe");
     let measured = |flags: &str| {
         let text = format!(
             "path = {{ rtt = '1ms', rate = '1gbit', host_b = {{ base = 'stock', user = 'user' }} }}
             [[program]]
             end = 'b'
-            run = ['{program}', 'serve', '--quiet']
+            run = ['fullpipe', 'serve', '--quiet']
             [[program]]
             end = 'a'
             start = '500ms'
             wait = true
-            run = ['sh', '-c', '{program} measure 10.0.2.1 --size 10MB --cc htcp {flags}']"
+            run = ['sh', '-c', 'fullpipe measure 10.0.2.1 --size 10MB --cc htcp {flags}']"
         );
         let out = scenario(&text, &[]);
         String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
