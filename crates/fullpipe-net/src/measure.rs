@@ -23,6 +23,10 @@ use crate::tcp_info::TcpInfo;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
 use crate::{local_end, socket, sys};
 
+/// Time in which the far end's port for data streams must answer the first one. A port that no stream reaches until then is taken
+/// for closed: TCP has tried at least twice (RFC 6298, section 2).
+pub const FIRST_ANSWER: Duration = Duration::from_secs(3);
+
 /// What a client assumes and allows.
 #[derive(Debug, Clone, Default)]
 pub struct MeasureOptions {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use fullpipe_net::measure::FIRST_ANSWER;
 use fullpipe_net::stream::open;
 use fullpipe_net::stream::{Acceptor, DataStream, Expected, StreamHandle};
 use fullpipe_net::{NetError, local_end, sys};
@@ -54,10 +55,6 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
     }
     Ok(hello.limits)
 }
-
-/// Time for the first connection to the data port. A port that no stream reaches until then is taken for closed: TCP has tried
-/// at least twice (RFC 6298, section 2).
-const FIRST_ANSWER: Duration = Duration::from_secs(3);
 
 /// Time for the first connection to the data port of a copy that may not be silent for longer than `stall`.
 pub(crate) fn first_answer(stall: Duration) -> Duration {

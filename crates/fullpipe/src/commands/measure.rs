@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_lab::{Lab, LabMeasured};
 use fullpipe_net::Measured;
-use fullpipe_net::measure::MeasureOptions;
+use fullpipe_net::measure::{FIRST_ANSWER, MeasureOptions};
 use fullpipe_net::sample::Sample;
 use fullpipe_net::side::Side;
 use fullpipe_net::wire::Request;
@@ -33,9 +33,6 @@ use crate::{format, hints, interrupt, progress, run_record};
 
 /// Longest time between two probes: before the data, ten are sent.
 const MAX_PROBE: Duration = Duration::from_secs(1);
-
-/// Time in which a server's data port must answer, the same as for a copy.
-const FIRST_ANSWER: Duration = Duration::from_secs(3);
 
 /// Measures, writes the record, and prints the result.
 pub fn run(args: &Args) -> Result {
