@@ -1,6 +1,9 @@
 //! The far end of a transfer as the command line names it: a host to reach over ssh, or a server.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use crate::connection::token::Token;
 use crate::protocol::name::printable;
@@ -27,7 +30,7 @@ pub struct SshEndpoint {
     /// The host in ssh's form: `user@host`, or a name from ssh's configuration.
     pub host: String,
     /// The ssh program and its own options, `ssh` by default.
-    pub ssh: Vec<std::ffi::OsString>,
+    pub ssh: Vec<OsString>,
     /// The program that is started on the host.
     pub program: FarProgram,
     /// First and last of the ports that the data streams may use at the end that they connect to; `None` for any.
@@ -41,17 +44,9 @@ pub const NAME_UNKNOWN: &str = "Could not resolve hostname";
 
 /// The command that tries a host as ssh is called for it, quoted for a shell, with `rest` behind it. Of another command than ssh,
 /// in which a password may stand, only its place is named.
-pub fn command_to_try(ssh: &[std::ffi::OsString], host: &str, rest: &str) -> String {
-    let is_ssh =
-        |program: &std::ffi::OsString| std::path::Path::new(program).file_name().is_some_and(|name| name == "ssh");
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:@%+=".contains(c);
-    let quoted = |word: &str| {
-        if !word.is_empty() && word.chars().all(plain) {
-            word.to_owned()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    };
+pub fn command_to_try(ssh: &[OsString], host: &str, rest: &str) -> String {
+    let is_ssh = |program: &OsString| Path::new(program).file_name().is_some_and(|name| name == "ssh");
+    let quoted = |word: &str| shlex::try_quote(word).map_or_else(|_| word.to_owned(), Cow::into_owned);
     let program = match ssh.first() {
         Some(program) if is_ssh(program) => {
             ssh.iter().map(|word| quoted(&printable(word.as_bytes()))).collect::<Vec<_>>().join(" ")
