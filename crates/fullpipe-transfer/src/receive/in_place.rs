@@ -148,17 +148,12 @@ impl Receiver {
     /// Whether a file with several names is one in which an interrupted copy has written in place, of whatever command.
     pub(super) fn is_unfinished(&self, name: &Name, inode: u64) -> io::Result<bool> {
         let folder = name.parent();
-        let mut known = lock(&self.unfinished).take().filter(|known| known.is_of(folder.as_ref()));
-        let files = match known.take() {
+        let mut known = lock(&self.unfinished);
+        let files = match known.take().filter(|known| known.is_of(folder.as_ref())) {
             Some(files) => files,
-            None => {
-                let fd = self.root.folder(folder.as_ref())?;
-                UnfinishedFiles::in_folder(folder, &fd)?
-            }
+            None => UnfinishedFiles::in_folder(folder.clone(), self.root.folder(folder.as_ref())?)?,
         };
-        let is = files.has(inode);
-        *lock(&self.unfinished) = Some(files);
-        Ok(is)
+        Ok(known.insert(files).has(inode))
     }
 
     /// Takes the names of partial files from a file that is whole.
