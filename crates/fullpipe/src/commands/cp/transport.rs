@@ -2,6 +2,7 @@
 //! kernels allow.
 
 mod flags;
+mod remedy;
 
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::transport::UDT;
@@ -205,7 +206,10 @@ impl TransportArgs {
         let best = &selection.choice;
         let lacking = (!usable(&best.transport)).then(|| {
             let lacks = if has(sender, &best.transport.cc) {
-                format!("such large buffers; as root on both ends: {}", sysctl_buffers(bytes(best.transport.buffer)))
+                format!(
+                    "such large buffers; as root on both ends: {}",
+                    remedy::larger_buffers(bytes(best.transport.buffer))
+                )
             } else {
                 format!("{0}; as root: modprobe tcp_{0}", best.transport.cc)
             };
@@ -314,7 +318,7 @@ impl TransportArgs {
             Some(Sizing::Fixed(buffer)) if fits(buffer, sender, receiver) => buffer,
             Some(Sizing::Fixed(buffer)) => {
                 let granted = Buffer::Bytes(Size(sender.send.min(receiver.receive)));
-                let fix = sysctl_buffers(bytes(buffer));
+                let fix = remedy::larger_buffers(bytes(buffer));
                 why.push(format!("the kernels grant {granted} of the {buffer} asked for; as root on both ends: {fix}"));
                 granted
             }
@@ -392,7 +396,7 @@ fn local(rtt_s: f64, sender: &Limits, explains_streams: bool) -> Chosen {
     if !has(sender, "cubic") {
         why.push(format!(
             "the sender's kernel does not allow this user cubic; as root there: {}",
-            sysctl_cubic(sender)
+            remedy::cubic(&sender.ccs)
         ));
     }
     let transport =
@@ -437,19 +441,6 @@ fn has(sender: &Limits, cc: &str) -> bool {
 /// The congestion control where the profile decides nothing: CUBIC, else the first that the kernel has.
 fn usual_cc(sender: &Limits) -> String {
     if has(sender, "cubic") { "cubic" } else { sender.ccs.first().map_or("reno", String::as_str) }.to_owned()
-}
-
-/// The command that lets every user take CUBIC beside what the sender's kernel allows already.
-fn sysctl_cubic(sender: &Limits) -> String {
-    // The other end may have sent the names, and the user may paste the command.
-    let is_name = |cc: &&str| cc.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let names: Vec<&str> = sender.ccs.iter().map(String::as_str).filter(is_name).chain(["cubic"]).collect();
-    format!("sysctl -w net.ipv4.tcp_allowed_congestion_control=\"{}\"", names.join(" "))
-}
-
-/// The command that lets sockets ask for buffers of this size.
-fn sysctl_buffers(bytes: u64) -> String {
-    format!("sysctl -w net.core.wmem_max={bytes} net.core.rmem_max={bytes}")
 }
 
 fn bytes(buffer: Buffer) -> u64 {
