@@ -8,6 +8,7 @@ import platform
 import resource
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,3 +64,21 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 def verdict(ok: bool) -> str:
     """Formats whether a bar is met."""
     return "ok" if ok else "MISSED"
+
+
+def client_in_lab(path: str, seed: int, server: tuple[str, list[str]], client: tuple[str, list[str]]) -> str:
+    """Runs a server and, half a second later, its client in the testbed, each given with its end of the path.
+
+    Returns what the client printed.
+    """
+    text = [f"path = {path}", f"seed = {seed}"]
+    for (end, run), start in ((server, "0s"), (client, "500ms")):
+        text += ["[[program]]", f'end = "{end}"', f'start = "{start}"', f"run = {json.dumps(run)}"]
+        text += [f"wait = {json.dumps(run is client[1])}"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scenario.toml"
+        file.write_text("\n".join(text))
+        command = [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return next(line["stdout"] for line in lines if line.get("start_s") == 0.5)

@@ -11,14 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from common import FULLPIPE, machine, verdict
+from common import FULLPIPE, client_in_lab, machine, verdict
 
 PAIRS = 3
 SECONDS = 20
@@ -61,17 +58,7 @@ def ends(program: str) -> tuple[list[str], list[str]]:
 def in_lab(program: str, path: str, seed: int) -> Seen:
     """Measures in the testbed."""
     server, client = ends(program)
-    text = [f"path = {path}", f"seed = {seed}"]
-    for end, start, run in (("b", "0s", server), ("a", "500ms", client)):
-        text += ["[[program]]", f'end = "{end}"', f'start = "{start}"', f"run = {json.dumps(run)}"]
-        text += [f"wait = {json.dumps(run is client)}"]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "scenario.toml"
-        file.write_text("\n".join(text))
-        command = [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return seen(next(line["stdout"] for line in lines if line.get("start_s") == 0.5))
+    return seen(client_in_lab(path, seed, ("b", server), ("a", client)))
 
 
 def row(name: str, path: str, pairs: int) -> bool:

@@ -13,13 +13,11 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from common import FULLPIPE, machine, verdict
+from common import FULLPIPE, client_in_lab, machine, verdict
 from namespaces import build, enter, pair
 
 PAIRS = 3
@@ -84,17 +82,7 @@ def over_veth(program: str, mbps: int, _: int) -> Seen:
 def in_lab(program: str, mbps: int, seed: int) -> Seen:
     """Measures in the testbed. End a sends, since losses and jitter are those of the way from a to b."""
     server, client = ends(program, "10.0.1.1", mbps)
-    text = [f"path = {PATH}", f"seed = {seed}"]
-    for end, start, run in (("a", "0s", server), ("b", "500ms", client)):
-        text += ["[[program]]", f'end = "{end}"', f'start = "{start}"', f"run = {json.dumps(run)}"]
-        text += [f"wait = {json.dumps(run is client)}"]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "scenario.toml"
-        file.write_text("\n".join(text))
-        command = [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return seen(next(line["stdout"] for line in lines if line.get("start_s") == 0.5))
+    return seen(client_in_lab(PATH, seed, ("a", server), ("b", client)))
 
 
 def row(where: str, measure: Callable[[str, int, int], Seen], mbps: int, has_bar: bool, pairs: int) -> bool:
