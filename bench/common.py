@@ -81,4 +81,4 @@ def client_in_lab(path: str, seed: int, server: tuple[str, list[str]], client: t
         command = [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return next(line["stdout"] for line in lines if line.get("start_s") == 0.5)
+    return str(next(line["stdout"] for line in lines if line.get("start_s") == 0.5))
