@@ -1,9 +1,9 @@
-"""Compares measurements of TCP with those of iperf3 in the testbed: rate, retransmissions, round-trip time.
+"""Compares measurements of TCP with those of iperf3: rate, retransmissions, round-trip time.
 
-Both programs send one stream of CUBIC over the same emulated path, with the same random losses. The rate is
-that of the receiver over the whole run. The round-trip time is the mean of the kernel's smoothed one at
-intervals of 0.1 s: one second is too long to see a queue that fills and drains. The speed over veth is
-compared in veth.py.
+Both programs send one stream of CUBIC over the same path with the same losses: random ones in the testbed,
+and every thousandth segment between namespaces. The rate is that of the receiver over the whole run. The
+round-trip time is the mean of the kernel's smoothed one at intervals of 0.1 s: one second is too long to see
+a queue that fills and drains. The speed over veth is compared in veth.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from common import FULLPIPE, client_in_lab, machine, verdict
+from namespaces import build, enter, pair
 
 PAIRS = 3
 SECONDS = 20
@@ -26,6 +30,26 @@ PATHS = {
     "a full queue": '{ rtt = "20ms", rate = "100mbit", mtu = 1500 }',
     "losses of 1e-3": '{ rtt = "20ms", rate = "100mbit", mtu = 1500, loss = 1e-3 }',
 }
+#: Between the namespaces a third one, as a router: 100 Mb/s, 1,500-byte packets and a queue of 80 ms. Without
+#: `gso_max_segs` it would queue, and lose, many segments as one.
+ROUTER = """
+    ip netns add middle
+    ip -n far link set v1 netns middle mtu 1500
+    ip -n near link set v0 mtu 1500 gso_max_segs 1
+    ip link add v2 netns middle mtu 1500 type veth peer name v3 netns far mtu 1500
+    ip -n middle addr add 10.9.0.2/24 dev v1
+    ip -n middle addr add 10.9.1.1/24 dev v2
+    ip -n far addr add 10.9.1.2/24 dev v3
+    ip -n middle link set v1 up
+    ip -n middle link set v2 up
+    ip -n far link set v3 gso_max_segs 1 up
+    ip -n near route add 10.9.1.0/24 via 10.9.0.2
+    ip -n far route add 10.9.0.0/24 via 10.9.1.1
+    ip netns exec middle sysctl --quiet net.ipv4.ip_forward=1
+    ip netns exec middle tc qdisc add dev v2 root tbf rate 100mbit burst 3kb latency 80ms
+"""
+LOSE = "meta l4proto tcp meta length > 1400 numgen inc mod 1000 0 drop"
+DROP = f"table inet t {{ chain c {{ type filter hook input priority 0; {LOSE}; }}; }}"
 
 
 @dataclass
@@ -46,25 +70,31 @@ def seen(text: str) -> Seen:
     return Seen(end["sum_received"]["bits_per_second"] / 1e6, end["sum_sent"]["retransmits"], rtt_us / 1e3)
 
 
-def ends(program: str) -> tuple[list[str], list[str]]:
+def ends(program: str, host: str) -> tuple[list[str], list[str]]:
     """The server and the client of `iperf3`, or of `fullpipe`."""
     if program == "iperf3":
-        client = ["iperf3", "-c", "10.0.2.1", "-t", str(SECONDS), "-i", EVERY_S, "-C", "cubic", "-J"]
+        client = ["iperf3", "-c", host, "-t", str(SECONDS), "-i", EVERY_S, "-C", "cubic", "-J"]
         return ["iperf3", "--server", "--one-off"], client
     flags = ["--duration", f"{SECONDS}s", "--interval", f"{EVERY_S}s", "--cc", "cubic", "--iperf3-json"]
-    return [FULLPIPE, "serve", "--once", "--quiet"], [FULLPIPE, "measure", "10.0.2.1", *flags]
+    return [FULLPIPE, "serve", "--once", "--quiet"], [FULLPIPE, "measure", host, *flags]
 
 
-def in_lab(program: str, path: str, seed: int) -> Seen:
+def in_lab(path: str, program: str, seed: int) -> Seen:
     """Measures in the testbed."""
-    server, client = ends(program)
+    server, client = ends(program, "10.0.2.1")
     return seen(client_in_lab(path, seed, ("b", server), ("a", client)))
 
 
-def row(name: str, path: str, pairs: int) -> bool:
+def over_veth(program: str, _: int) -> Seen:
+    """Measures between the namespaces."""
+    text, _cpu = pair(*ends(program, "10.9.1.2"))
+    return seen(text)
+
+
+def row(name: str, measure: Callable[[str, int], Seen], pairs: int) -> bool:
     """Prints a row; whether the bars are met."""
-    ours = [in_lab("fullpipe", path, seed) for seed in range(1, pairs + 1)]
-    theirs = [in_lab("iperf3", path, seed) for seed in range(1, pairs + 1)]
+    ours = [measure("fullpipe", seed) for seed in range(1, pairs + 1)]
+    theirs = [measure("iperf3", seed) for seed in range(1, pairs + 1)]
 
     def means(field: str) -> tuple[float, float]:
         a, b = (statistics.mean(getattr(one, field) for one in runs) for runs in (ours, theirs))
@@ -81,10 +111,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=PAIRS, help="pairs of runs in each row")
     args = parser.parse_args()
-    print(f"{machine()}; virtual time; {args.pairs} pairs of {SECONDS} s\n")
+    enter()
+    build()
+    for line in ROUTER.strip().splitlines():
+        subprocess.run(line.split(), check=True)
+    print(f"{machine()}; {args.pairs} pairs of {SECONDS} s\n")
     print("| path | Mb/s, fullpipe / iperf3 | retransmitted | round trip, ms | |")
     print("|---|---|---|---|---|")
-    good = [row(name, path, args.pairs) for name, path in PATHS.items()]
+    good = [row("veth, a full queue", over_veth, args.pairs)]
+    subprocess.run(["ip", "netns", "exec", "far", "nft", DROP], check=True)
+    good.append(row("veth, every 1,000th segment lost", over_veth, args.pairs))
+    good += [row(f"testbed, {name}", partial(in_lab, path), args.pairs) for name, path in PATHS.items()]
     return 0 if all(good) else 1
 
 
