@@ -18,9 +18,10 @@ use crate::one_client::{MeasurementId, Member, OneClient};
 const MAX_PENDING_TIME: Duration = Duration::from_secs(20);
 /// Time between two looks for connections that have been pending too long.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Most pending connections without proof of a token.
+/// Most pending connections without proof of a token, or four times as many as there are places if that is more.
 const MAX_PENDING: usize = 256;
-/// Most pending connections without proof of a token from one [`Network`].
+/// Most pending connections without proof of a token from one [`Network`], or as many as there are places if that is more:
+/// clients that start at the same time, as on a cluster, are all let in.
 const MAX_PENDING_PER_NETWORK: usize = 64;
 /// Most pending connections with proof of a token. Further ones are treated as if they had none.
 const MAX_PROVEN: usize = 256;
@@ -175,9 +176,11 @@ impl Admission {
         room.unproven.insert(number, network);
         let expected = room.expected.get(&network).copied().unwrap_or(0);
         let all_expected: usize = room.expected.values().sum();
-        let victim = if room.unproven.members_from(network) > MAX_PENDING_PER_NETWORK + expected {
+        let victim = if room.unproven.members_from(network)
+            > places.most.max(MAX_PENDING_PER_NETWORK).saturating_add(expected)
+        {
             room.unproven.oldest_from(network)
-        } else if room.unproven.len() > MAX_PENDING + all_expected {
+        } else if room.unproven.len() > places.most.saturating_mul(4).max(MAX_PENDING).saturating_add(all_expected) {
             room.victim()
         } else {
             None
@@ -404,6 +407,18 @@ mod tests {
         assert!(guests[0].let_in(Purpose::Other, None).is_ok() && admission.make_room() && !is_ended(&proven));
         assert_eq!(proven.let_in(Purpose::Other, None), Ok(()));
         assert_eq!(lock(&admission.all).proven_count, 0);
+    }
+
+    /// As many clients as there are places may start at the same time on one network.
+    #[test]
+    fn a_place_for_each_client_is_room_for_each_to_ask() {
+        let most = 4 * MAX_PENDING_PER_NETWORK;
+        let (socket, admission, places) = (socket(), Admission::default(), Places::new(most, None));
+        let from = IpAddr::from([10, 0, 0, 1]);
+        let all: Vec<PendingClient> = (0..most).map(|_| admission.enter(from, &socket, &places).unwrap()).collect();
+        assert!(!all.iter().any(is_ended));
+        let _one_too_many = admission.enter(from, &socket, &places).unwrap();
+        assert!(is_ended(&all[0]));
     }
 
     /// A stream that is expected waits for its first bytes, which may be lost and come later.
