@@ -58,7 +58,7 @@ const UDT_AUTO_BUFFER_BYTES: u64 = 64 << 20;
 const UDT_AUTO_STREAM_BYTES: u64 = 4 << 20;
 
 /// The protocol that carries a transport's streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Protocol {
     /// TCP, with the congestion control that the transport names.
     #[default]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use fullpipe_path::Protocol;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -98,48 +99,58 @@ impl Pool {
     }
 }
 
+/// The mean of a point. `pool` is what runs like its own vary by.
+fn mean(point: &Point, pool: Pool) -> Mean {
+    let n = f64::from(point.n);
+    let own = point.sd_bps.filter(|_| point.n > 1).map(|sd| Spread { variance: sd * sd / n, freedom: n - 1.0 });
+    let pooled = (pool.freedom >= LEAST)
+        .then(|| Spread { variance: pool.squares / pool.freedom * point.mean_bps.powi(2) / n, freedom: pool.freedom });
+    let spread = match (own, pooled) {
+        (Some(own), _) if point.n >= OWN => Some(own),
+        (Some(own), Some(pooled)) => {
+            Some(Spread { variance: own.variance.max(pooled.variance), freedom: pooled.freedom })
+        }
+        (own, pooled) => pooled.or(own),
+    };
+    Mean { bps: point.mean_bps, n: point.n, spread }
+}
+
 /// Makes estimates from the points of a profile.
 ///
 /// Few runs give a poor variance. For a point with fewer than five runs, the larger of two variances counts: its own, and that
 /// of all points of the transport, relative to their means. A transport without repeated runs takes the variance of the
-/// transports that it is compared with, or else of the whole profile.
+/// transports of its protocol that it is compared with, or else of those of the whole profile: how much runs over UDT vary says
+/// nothing of TCP.
 pub(crate) struct Estimator {
     level: f64,
-    all: Pool,
+    others: HashMap<Protocol, Pool>,
     quantiles: HashMap<u64, f64>,
 }
 
 impl Estimator {
     /// Makes an estimator with intervals of a confidence level, from the entries that are compared and from all entries.
     pub fn new<E>(level: f64, compared: &[Entry], all: impl Fn() -> Result<Vec<Entry>, E>) -> Result<Estimator, E> {
-        let pool = |entries: &[Entry]| Pool::of(entries.iter().flat_map(|entry| &entry.points));
-        let compared = pool(compared);
-        let all = if compared.freedom >= LEAST { compared } else { pool(&all()?) };
-        Ok(Estimator { level, all, quantiles: HashMap::new() })
-    }
-
-    fn mean(&self, point: &Point, pool: Pool) -> Mean {
-        let n = f64::from(point.n);
-        let own = point.sd_bps.filter(|_| point.n > 1).map(|sd| Spread { variance: sd * sd / n, freedom: n - 1.0 });
-        let pool = if pool.freedom >= LEAST { pool } else { self.all };
-        let pooled = (pool.freedom >= LEAST).then(|| Spread {
-            variance: pool.squares / pool.freedom * point.mean_bps.powi(2) / n,
-            freedom: pool.freedom,
-        });
-        let spread = match (own, pooled) {
-            (Some(own), _) if point.n >= OWN => Some(own),
-            (Some(own), Some(pooled)) => {
-                Some(Spread { variance: own.variance.max(pooled.variance), freedom: pooled.freedom })
-            }
-            (own, pooled) => pooled.or(own),
+        let pool = |entries: &[Entry], protocol: Protocol| {
+            let same = entries.iter().filter(|entry| entry.transport.protocol() == protocol);
+            Pool::of(same.flat_map(|entry| &entry.points))
         };
-        Mean { bps: point.mean_bps, n: point.n, spread }
+        let mut others: HashMap<Protocol, Pool> =
+            compared.iter().map(|entry| entry.transport.protocol()).map(|it| (it, pool(compared, it))).collect();
+        if others.values().any(|pool| pool.freedom < LEAST) {
+            let all = all()?;
+            for (protocol, few) in others.iter_mut().filter(|(_, pool)| pool.freedom < LEAST) {
+                *few = pool(&all, *protocol);
+            }
+        }
+        Ok(Estimator { level, others, quantiles: HashMap::new() })
     }
 
     /// Estimates the throughput of one transport at an RTT, linearly between the measured RTTs.
     pub fn estimate(&mut self, entry: &Entry, rtt_ms: f64) -> Option<Estimate> {
         let points = &entry.points;
-        let pool = Pool::of(points);
+        let own = Pool::of(points);
+        let others = || self.others.get(&entry.transport.protocol()).copied().unwrap_or_default();
+        let pool = if own.freedom >= LEAST { own } else { others() };
         let (first, last) = (points.first()?, points.last()?);
         let same = points.iter().find(|p| (p.rtt_ms - rtt_ms).abs() <= 1e-6 * rtt_ms);
         let end = if rtt_ms < first.rtt_ms { Some(first) } else { (rtt_ms > last.rtt_ms).then_some(last) };
@@ -150,7 +161,7 @@ impl Estimator {
                 (&points[right.checked_sub(1)?], &points[right])
             }
         };
-        let (left, right) = (self.mean(a, pool), self.mean(b, pool));
+        let (left, right) = (mean(a, pool), mean(b, pool));
         if a == b {
             return Some(self.finish(left.bps, left.spread, (left, left), vec![a.rtt_ms], same.is_none()));
         }
@@ -304,6 +315,25 @@ mod tests {
         assert!((got.high_bps.unwrap() - 5e9 - half).abs() < 1.0, "{got:?}");
         // A single run with nobody to borrow from has no interval.
         assert_eq!(at(&entry(&[(10.0, 1, 5.0, None)]), 10.0).low_bps, None);
+    }
+
+    #[test]
+    fn what_udt_varies_by_says_nothing_of_tcp() {
+        let single = entry(&[(10.0, 1, 9.0, None)]);
+        let repeated = entry(&[(10.0, 4, 9.0, Some(0.09))]);
+        let mut udt = entry(&[(10.0, 9, 5.0, Some(2.0))]);
+        udt.transport.cc = "udt".into();
+        let half = |compared: &[Entry], all: &[Entry]| {
+            let mut estimator = Estimator::new(0.95, compared, || Ok::<_, ()>(all.to_vec())).unwrap();
+            estimator.estimate(&single, 10.0).unwrap().high_bps.map(|high| high / 1e9 - 9.0)
+        };
+        let expected = quantile(0.975, 3.0) * 0.09;
+        let all = [single.clone(), repeated.clone(), udt.clone()];
+        // Those that it is compared with have no repeated run over TCP, so the whole profile's count.
+        for compared in [&all[..], &[single.clone(), udt.clone()]] {
+            assert!((half(compared, &all).unwrap() - expected).abs() < 1e-9);
+        }
+        assert_eq!(half(&[single.clone(), udt.clone()], &[single.clone(), udt]), None);
     }
 
     /// Fractions of simulated profiles whose intervals hold the true mean: at a measured RTT, and midway between two. Each has
