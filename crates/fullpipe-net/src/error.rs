@@ -196,6 +196,8 @@ pub enum NetError {
         peer: String,
         /// The reason that it gave, made safe to show.
         why: String,
+        /// If it may not use the congestion control that was asked for: the one that it offers, which this kernel knows.
+        usable_cc: Option<String>,
     },
     /// This server refused a client.
     #[error("{0}")]
@@ -358,7 +360,9 @@ impl NetError {
                 )
             }
             NetError::NotAllowedCc { name, allowed } => {
-                format!("it may not use congestion control '{name}', only: {allowed}. Ask its operator to allow it")
+                format!(
+                    "it may not use congestion control '{name}', only: {allowed}. Choose one of these with --cc, or ask its operator to allow it"
+                )
             }
             other => other.to_string(),
         }

@@ -280,7 +280,7 @@ fn wants_token() -> Denial {
 /// Refuses a client, and tells it why; returns the error.
 fn deny(control: &mut Control, denial: Denial) -> NetError {
     // If the client is gone, there is nobody to tell.
-    let _ = control.send(&Message::Refused { why: denial.to_string() }, "refusing");
+    let _ = control.send(&Message::Refused { why: denial.to_string(), usable_cc: None }, "refusing");
     NetError::Denied(denial)
 }
 
@@ -349,7 +349,8 @@ pub fn measure(
         Ok(streams) => streams,
         Err(error) => {
             // If the client is gone, there is nobody to tell.
-            let _ = control.send(&Message::Refused { why: error.for_client() }, "refusing");
+            let usable_cc = matches!(error, NetError::NotAllowedCc { .. }).then(socket::system_cc).flatten();
+            let _ = control.send(&Message::Refused { why: error.for_client(), usable_cc }, "refusing");
             return Err(error);
         }
     };
@@ -365,7 +366,8 @@ pub fn measure(
     let minute = 60_000_000_000;
     let now = sys::now_ns();
     if zero_ns.abs_diff(now) > minute || rtt_ns > minute {
-        let _ = control.send(&Message::Refused { why: "a start more than a minute away".into() }, "refusing");
+        let why = "a start more than a minute away".into();
+        let _ = control.send(&Message::Refused { why, usable_cc: None }, "refusing");
         return Err(NetError::Stranger { peer: peer.into(), why: "a start more than a minute away".into() });
     }
     gatekeeper.begins(&request);

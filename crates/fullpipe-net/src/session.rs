@@ -14,7 +14,7 @@ use crate::side::Side;
 use crate::stream::DataStream;
 use crate::traffic::{Source, Traffic};
 use crate::wire::{self, Message, Received, Report, Request};
-use crate::{host_info, shared_port, start_times, sys};
+use crate::{host_info, shared_port, socket, start_times, sys};
 
 /// Longest time that a message may take to arrive, or to be answered.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
@@ -44,9 +44,11 @@ impl Control {
     /// Receives the next message. If the other end refuses or has failed, its reason, made safe to show, becomes an error.
     pub(crate) fn receive(&mut self, doing: &'static str) -> Result<Message, NetError> {
         match wire::receive_message(&mut self.stream) {
-            Ok(Message::Refused { why }) => {
-                Err(NetError::Refused { peer: self.peer.clone(), why: text::from_peer(&why) })
-            }
+            Ok(Message::Refused { why, usable_cc }) => Err(NetError::Refused {
+                peer: self.peer.clone(),
+                why: text::from_peer(&why),
+                usable_cc: usable_cc.filter(|cc| socket::check_known(cc).is_ok()),
+            }),
             Ok(Message::Failed { why, is_stall }) => Err(self.failed(&why, is_stall)),
             Ok(message) => Ok(message),
             Err(error) => Err(self.lost(doing, error)),

@@ -116,6 +116,11 @@ pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
     apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe, true)
 }
 
+/// The congestion control of sockets that set none (`net.ipv4.tcp_congestion_control`), which any user may have.
+pub fn system_cc() -> Option<String> {
+    Some(std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?.trim().to_owned())
+}
+
 /// Checks that a congestion control is one of Linux's own, or is loaded in this kernel.
 ///
 /// The name may come from the network, and the kernel runs modprobe for any unknown name if the process has

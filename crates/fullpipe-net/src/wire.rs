@@ -72,6 +72,9 @@ pub enum Message {
     Refused {
         /// The reason, for a person.
         why: String,
+        /// If it may not use the congestion control that was asked for: the one that it may, its system's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usable_cc: Option<String>,
     },
     /// From the client: the run that it wants.
     Request(Request),

@@ -235,6 +235,30 @@ fn control_and_data_come_from_the_address_that_was_chosen() {
     });
 }
 
+/// Nobody asked for CUBIC, so a server that may not use it sends with its system's own.
+#[test]
+fn a_server_that_may_not_use_the_default_sends_with_its_own() {
+    let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
+    if allowed.contains("cubic") || !nix::unistd::geteuid().is_root() {
+        return eprintln!(
+            "skipped: it needs root, and a kernel that keeps cubic from ordinary users; it allows {allowed}"
+        );
+    }
+    let own = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let server = Server::start_without_capabilities("");
+    for flag in ["--reverse", "--bidir"] {
+        let out = fullpipe(&format!("measure {} --size 10MB --json {flag}", server.address));
+        let said = String::from_utf8_lossy(&out.stderr);
+        let line = format!("the server cannot use cubic: measuring with {}, its system's own (--cc", own.trim());
+        assert!(said.contains(&line) && !said.contains("error:"), "{said}");
+        let header = &json_lines(&out)[0];
+        assert_eq!(header["transport"]["cc"], own.trim(), "{header}");
+    }
+    let (code, text) = error(&fullpipe(&format!("measure {} --size 10MB --reverse --cc cubic", server.address)));
+    assert!(code == 4 && text.contains("may not use congestion control 'cubic', only: "), "{text}");
+    assert!(text.contains("Choose one of these with --cc"), "{text}");
+}
+
 #[test]
 fn an_end_that_this_host_does_not_have_is_refused() {
     let server = Server::start("");

@@ -34,6 +34,31 @@ fn the_rate_says_over_what_it_is_and_a_size_has_its_own() {
 }
 
 #[test]
+fn what_is_sent_within_a_round_trip_has_no_rate() {
+    for bytes in ["1B", "10KB"] {
+        let size = [&PATH[..], &["--size", bytes]].concat();
+        let line = format!("\n{bytes:<11} is sent within the first round trip, which is too short for a rate\n");
+        assert!(text(&size).contains(&line), "{}", text(&size));
+        let json: serde_json::Value = serde_json::from_str(&text(&[&size[..], &["--json"]].concat())).unwrap();
+        assert!(json["for_size"]["seconds"].is_null() && json["for_size"]["rate_bps"].is_null(), "{json}");
+    }
+}
+
+#[test]
+fn a_question_with_a_zero_is_refused() {
+    for (flags, why) in [
+        (&["--rtt", "0ms"][..], "--rtt is 0; give a round-trip time, such as 91.6ms"),
+        (&["--rtt", "1ms", "--rate", "0gbit"], "--rate is 0; give a capacity, such as 10gbit"),
+        (&["--rtt", "1ms", "--size", "0B"], "--size is 0; give a size, such as 1GB"),
+        (&["--rtt", "1ms", "--duration", "0s"], "--duration is 0; give a duration, such as 10s"),
+    ] {
+        let done = select(flags);
+        let text = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.code() == Some(2) && text.contains(why), "{flags:?} {text}");
+    }
+}
+
+#[test]
 fn an_uncertain_choice_names_commands_that_measure_it() {
     let done = select(&["--rtt", "91.6ms", "--rate", "10gbit", "--certain", "95%"]);
     assert_eq!(done.status.code(), Some(1), "{done:?}");

@@ -61,11 +61,11 @@ class Needed:
 
 @dataclass(frozen=True)
 class ForSize:
-    """What to expect of a transfer of a certain size."""
+    """What to expect of a transfer of a certain size; no rate if it is sent within the first round trip."""
 
     bytes: int
-    seconds: float
-    rate_bps: float
+    seconds: float | None
+    rate_bps: float | None
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_lab::{Lab, LabMeasured};
-use fullpipe_net::Measured;
 use fullpipe_net::measure::{FIRST_ANSWER, MeasureOptions};
 use fullpipe_net::sample::Sample;
 use fullpipe_net::side::Side;
 use fullpipe_net::wire::Request;
+use fullpipe_net::{Measured, NetError};
 use fullpipe_net::{Progress, Watcher};
 use fullpipe_path::record::Outcome;
 use fullpipe_path::transport::UNLIMITED;
@@ -356,6 +356,12 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     } else {
         fullpipe_net::measure(host, &request, &options, &watcher).map(|measured| vec![measured])
     };
+    if let Err(NetError::Refused { usable_cc: Some(cc), .. }) = &measured
+        && let Some(transport) = transport::instead(&run.transport, cc, args)
+    {
+        bar.finish_and_clear();
+        return on_host(host, &Run { transport, ..run.clone() }, args, interrupted);
+    }
     let measured = measured.map_err(|error| hints::of_host(error, storage_of))?;
     if let (Some(mut intervals), Some(measured)) = (intervals.into_inner(), measured.first()) {
         let side = if run.direction == Direction::Send { Side::Sender } else { Side::Receiver };

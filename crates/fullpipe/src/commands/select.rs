@@ -88,7 +88,7 @@ pub fn run(args: Args) -> Result {
     if let Some(Path::Lab(lab)) = args.path.as_deref().map(str::parse).transpose()? {
         selection.notes.extend(not_selected_for(&lab));
     }
-    let size_bps = for_size(&selection, &query).map(|size| size.rate_bps);
+    let size_bps = for_size(&selection, &query).and_then(|size| size.rate_bps);
     let (from, to) = (args.from_storage.as_deref(), args.to_storage.as_deref());
     let joint = storage::join_with(&selection, size_bps, from, to)?;
     if args.json {
@@ -189,11 +189,12 @@ struct Printed<'a> {
 #[derive(Serialize)]
 struct ForSize {
     bytes: u64,
-    seconds: f64,
-    rate_bps: f64,
+    seconds: Option<f64>,
+    rate_bps: Option<f64>,
 }
 
-/// Predicts a transfer of the size of `--size`; `None` without one, and if the profile's runs had that size.
+/// Predicts a transfer of the size of `--size`; `None` without one, and if the profile's runs had that size. What is sent
+/// within the first round trip has no rate.
 fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
     let Some(Workload::Size(Size(bytes))) = query.workload.filter(|asked| *asked != selection.workload) else {
         return None;
@@ -202,11 +203,21 @@ fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
     let start = StartUp { transport: &choice.transport, rtt_s: query.rtt_ms * 1e-3, mtu: query.mtu.or(selection.mtu) };
     let mean_bps = choice.expected.mean_bps;
     let seconds = start.seconds(bytes as f64, mean_bps, selection.workload, selection.capacity_bps);
-    Some(ForSize { bytes, seconds, rate_bps: bytes as f64 * 8.0 / seconds })
+    let seconds = Some(seconds).filter(|seconds| *seconds >= start.rtt_s);
+    Some(ForSize { bytes, seconds, rate_bps: seconds.map(|seconds| bytes as f64 * 8.0 / seconds) })
 }
 
 /// The query of the command line to the profile.
 fn query(args: &Args) -> Result<Query> {
+    let given = [
+        ("--rtt", args.rtt.is_some_and(|rtt| rtt.0 == 0), "a round-trip time, such as 91.6ms"),
+        ("--rate", args.rate.is_some_and(|rate| rate.0 == 0), "a capacity, such as 10gbit"),
+        ("--size", args.size.is_some_and(|size| size.0 == 0), "a size, such as 1GB"),
+        ("--duration", args.duration.is_some_and(|duration| duration.0 == 0), "a duration, such as 10s"),
+    ];
+    if let Some((flag, _, example)) = given.iter().find(|(_, is_zero, _)| *is_zero) {
+        return Err(Failure::usage(format!("{flag} is 0; give {example}")));
+    }
     let mut query = match (&args.path, args.rtt) {
         (_, Some(rtt)) => Query::from(rtt),
         (Some(path), None) => ask_path(&hints::path(path, storage_of)?)?,
@@ -282,13 +293,14 @@ fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: b
     outln!("expected    {} over {}, start-up included", expected(choice, selection.level), selection.workload);
     let for_size = for_size(selection, query);
     if let Some(ForSize { bytes, seconds, rate_bps }) = for_size {
-        let share = if rate_bps < choice.expected.mean_bps { "larger" } else { "smaller" };
-        outln!(
-            "{:<11} about {} in {}: start-up is a {share} part of it",
-            Size(bytes).to_string(),
-            format::rate(rate_bps),
-            format::seconds(seconds)
-        );
+        let label = Size(bytes).to_string();
+        if let (Some(seconds), Some(rate_bps)) = (seconds, rate_bps) {
+            let share = if rate_bps < choice.expected.mean_bps { "larger" } else { "smaller" };
+            let (rate, seconds) = (format::rate(rate_bps), format::seconds(seconds));
+            outln!("{label:<11} about {rate} in {seconds}: start-up is a {share} part of it");
+        } else {
+            outln!("{label:<11} is sent within the first round trip, which is too short for a rate");
+        }
     }
     let source = if shipped { "the shipped profile" } else { "the profile" };
     outln!("at          {} ms; {source} has {}", format::ms(query.rtt_ms), selection.conditions);

@@ -55,7 +55,18 @@ pub struct Server {
 impl Server {
     /// Starts one on a port that the kernel chooses.
     pub fn start(flags: &str) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        Server::run(Command::new(env!("CARGO_BIN_EXE_fullpipe")), flags)
+    }
+
+    /// Starts one as an ordinary user would, without what the kernel lets an administrator of networks do; needs root.
+    pub fn start_without_capabilities(flags: &str) -> Server {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_fullpipe")]);
+        Server::run(command, flags)
+    }
+
+    fn run(mut program: Command, flags: &str) -> Server {
+        let mut child = program
             .args(["serve", "--port", "0", "--json"])
             .args(if flags.contains("--bind") { &[][..] } else { &["--bind", "127.0.0.1"][..] })
             .args(flags.split_whitespace())

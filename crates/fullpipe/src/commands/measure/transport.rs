@@ -6,6 +6,9 @@ use super::args::Args;
 use crate::failure::{Failure, Result};
 use crate::output::errln;
 
+/// The congestion control without --cc: Linux's default.
+const DEFAULT_CC: &str = "cubic";
+
 /// The transport that the flags ask for.
 ///
 /// # Errors
@@ -18,7 +21,7 @@ pub fn asked(args: &Args) -> Result<Transport> {
                 "{cc} is no congestion control of TCP; give --transport {cc} instead of --cc {cc}"
             )));
         }
-        (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| "cubic".into()),
+        (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| DEFAULT_CC.into()),
         (Protocol::Udt | Protocol::Udp, None) => protocol.to_string(),
         (Protocol::Udt, Some(_)) => {
             return Err(Failure::usage("--cc is for TCP, and --transport udt brings its own; leave one of them out"));
@@ -53,10 +56,20 @@ pub fn allowed(transport: Transport, path: &Path, args: &Args) -> Transport {
     if chosen || transport.protocol() != Protocol::Tcp || fullpipe_net::socket::check_cc(&transport).is_ok() {
         return transport;
     }
-    let Ok(system) = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control") else { return transport };
-    let cc = system.trim().to_owned();
+    let Some(cc) = fullpipe_net::socket::system_cc() else { return transport };
     if !args.quiet {
         errln!("this user cannot use {}: measuring with {cc}, this system's own (--cc chooses another)", transport.cc);
     }
     Transport { cc, ..transport }
+}
+
+/// The transport with the congestion control that a server offers, as it may not use the usual one and nobody named that.
+pub fn instead(transport: &Transport, cc: &str, args: &Args) -> Option<Transport> {
+    if args.cc.is_some() || transport.cc != DEFAULT_CC || cc == DEFAULT_CC {
+        return None;
+    }
+    if !args.quiet {
+        errln!("the server cannot use {DEFAULT_CC}: measuring with {cc}, its system's own (--cc chooses another)");
+    }
+    Some(Transport { cc: cc.to_owned(), ..transport.clone() })
 }
