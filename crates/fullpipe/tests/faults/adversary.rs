@@ -86,10 +86,12 @@ pub fn plant(target: &Path, number: u64) {
     }
 }
 
-/// Removes all of the transfer's own files, and what stands under their names; and links that have come of folders.
-pub fn tidy(target: &Path, folders: &[PathBuf]) {
+/// Removes links that have come of folders and, with `own`, all of the transfer's own files and what stands under their names.
+pub fn tidy(target: &Path, folders: &[PathBuf], own: bool) {
     let mut found = Vec::new();
-    scratch(target, &mut found);
+    if own {
+        scratch(target, &mut found);
+    }
     found.iter().for_each(|path| remove(path));
     for folder in folders.iter().filter(|folder| folder.is_symlink()) {
         remove(folder);

@@ -23,7 +23,7 @@ use crate::disk::{self, Disk};
 use crate::host::Host;
 use crate::plan::{Adversary, Fault, Kind, Node, Plan, Trouble};
 use crate::relay::Relay;
-use crate::tree::{self, Seen};
+use crate::tree::{self, Seen, Tree};
 
 /// Virtual time after which a command that has not ended hangs.
 const HANG: Duration = Duration::from_secs(20 * 60);
@@ -88,6 +88,8 @@ struct Stage {
     agenda: Vec<(Instant, Due)>,
     /// What each source file was at any time.
     versions: BTreeMap<Vec<u8>, Vec<Seen>>,
+    /// What the destination had before.
+    old: Tree,
     /// What has gone wrong, and may still be felt: it must explain how commands end.
     seen: BTreeSet<&'static str>,
     full: bool,
@@ -142,6 +144,7 @@ impl Stage {
             ends: mpsc::channel(),
             agenda: Vec::new(),
             versions: BTreeMap::new(),
+            old: Tree::new(),
             seen: BTreeSet::new(),
             full: false,
             disks: None,
@@ -206,7 +209,8 @@ impl Stage {
         self.source().run(adversary::prepare);
         self.target().run(adversary::prepare);
         self.note_versions();
-        let room = self.plan.room.map(|part| (self.plan.bytes() as f64 * part) as u64);
+        let before: u64 = self.plan.old.iter().map(Node::bytes).sum();
+        let room = self.plan.room.map(|part| before + (self.plan.bytes() as f64 * part) as u64);
         self.full = room.is_some();
         if self.full {
             self.seen.insert("full");
@@ -220,6 +224,15 @@ impl Stage {
             let options = format!("size={},mode=755", room.unwrap_or(400 << 20).max(64 << 10));
             mount(Some("tmpfs"), TARGET, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).unwrap();
         });
+        if !self.plan.old.is_empty() {
+            let nodes = self.plan.old.clone();
+            self.old = self.target().run(move || {
+                let top = Path::new(TARGET).join("source");
+                // Other bytes than the source's.
+                tree::make(&top, &nodes, !seed);
+                tree::look(&top)
+            });
+        }
         if let Some(i) = self.plan.unreadable {
             self.seen.insert("unreadable");
             let file = self.node_path(i);
@@ -557,7 +570,9 @@ impl Stage {
             }
             let below = |node: &Node| Path::new(TARGET).join("source").join(OsStr::from_bytes(&node.name));
             let folders = self.plan.tree.iter().filter(|node| node.kind == Kind::Folder).map(below).collect::<Vec<_>>();
-            self.target().run(move || adversary::tidy(Path::new(TARGET), &folders));
+            // Nobody has put anything under the names of a copy's own files if it is in place: they say what is unfinished.
+            let own = !self.plan.inplace;
+            self.target().run(move || adversary::tidy(Path::new(TARGET), &folders, own));
         }
         if !self.agenda.iter().any(|(_, due)| *due == Due::MendLink) {
             self.link(self.plan.path);
@@ -583,6 +598,24 @@ impl Stage {
             });
             self.seen.remove("full");
         }
+        if self.plan.inplace {
+            self.remove_unfinished();
+        }
+    }
+
+    /// Removes unfinished files of the destination whose source is gone, as the command says when it names them.
+    fn remove_unfinished(&self) {
+        let (source, names) = (self.source().run(|| tree::look(Path::new(SOURCE))), self.old.keys());
+        let gone: Vec<PathBuf> = names
+            .chain(self.versions.keys())
+            .filter(|name| !source.contains_key(*name))
+            .map(|name| tree::at(&Path::new(TARGET).join("source"), name))
+            .collect();
+        self.target().run(move || {
+            for path in gone.iter().filter(|path| tree::is_unfinished(path)) {
+                fs::remove_file(path).unwrap();
+            }
+        });
     }
 
     /// Runs the command once more; says whether that was all.

@@ -4,7 +4,7 @@
 //! Each seed is a guest of its own, whose first process is this very program; in it this program is also the
 //! driver, and `fullpipe` what is tested. `FULLPIPE_FAULT_SEEDS=1-500` runs others than the usual 40,
 //! `FULLPIPE_FAULT_SEEDS=17` one and tells all that happened; `FULLPIPE_FAULT_GUESTS=4` so many at once,
-//! `FULLPIPE_FAULT_ONLY=udt` those that copy over UDT, `=disks` from disk to disk.
+//! `FULLPIPE_FAULT_ONLY=udt` those that copy over UDT, `=disks` from disk to disk, `=inplace` with `--inplace`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a test may panic")]
 
@@ -43,7 +43,8 @@ const SEEDS: seeds::Suite = seeds::Suite {
     has: |seed, what| match what {
         "udt" => plan::Plan::new(seed).udt,
         "disks" => plan::Plan::new(seed).disks,
-        _ => panic!("FULLPIPE_FAULT_ONLY is neither 'udt' nor 'disks'"),
+        "inplace" => plan::Plan::new(seed).inplace,
+        _ => panic!("FULLPIPE_FAULT_ONLY is none of 'udt', 'disks', 'inplace'"),
     },
 };
 

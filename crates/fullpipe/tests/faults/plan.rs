@@ -6,6 +6,9 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng, seq::IndexedRandom};
 use rand_pcg::Pcg64;
 
+/// Makes the random numbers of a seed for `--inplace` others than those for all else.
+pub const INPLACE: u64 = 0x696e_706c_6163_6500;
+
 /// One scenario.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -41,8 +44,12 @@ pub struct Plan {
     pub unreadable: Option<usize>,
     /// Source and destination are on disks, which have faults too.
     pub disks: bool,
+    /// The copy writes into the files that the destination has (`--inplace`).
+    pub inplace: bool,
     /// What is copied.
     pub tree: Vec<Node>,
+    /// What the destination has under the same names before, for a copy in place.
+    pub old: Vec<Node>,
     /// In each the command is run once, and this goes wrong meanwhile, counted from its start.
     pub rounds: Vec<Vec<(Duration, Fault)>>,
     /// Who works against the copy until all that is broken is mended, and how often.
@@ -191,9 +198,11 @@ impl Plan {
             room: rng.random_bool(0.12).then(|| rng.random_range(0.05..0.95)),
             unreadable: None,
             disks: false,
+            inplace: false,
             rounds: Vec::new(),
             adversaries: Vec::new(),
             tree,
+            old: Vec::new(),
         };
         plan.plain = !plan.tls && rng.random_bool(0.6);
         for (chance, flag) in [(0.2, "--fsync"), (0.2, "--update"), (0.2, "--direct=off"), (0.1, "--json")] {
@@ -246,7 +255,20 @@ impl Plan {
                 round.sort_by_key(|(at, _)| *at);
             }
         }
+        plan.draw_inplace();
         plan
+    }
+
+    /// Draws from numbers of its own, so that seeds keep what they had, whether the copy is in place. A local user who removes
+    /// files of the destination's folder removes what marks a file as unfinished, too.
+    fn draw_inplace(&mut self) {
+        let rng = &mut Pcg64::seed_from_u64(self.seed ^ INPLACE);
+        let is_local = |(adversary, _): &(Adversary, Duration)| *adversary == Adversary::LocalUser;
+        if rng.random_bool(0.25) && !self.adversaries.iter().any(is_local) {
+            self.inplace = true;
+            self.flags.push("--inplace");
+            self.old = older_versions(&self.tree, rng);
+        }
     }
 
     fn adversary(&self, rng: &mut Pcg64) -> Adversary {
@@ -410,4 +432,27 @@ pub fn tree(rng: &mut Pcg64) -> Vec<Node> {
         add(rng, &mut tree, b"link".to_vec(), Kind::Link("no/where"));
     }
     tree
+}
+
+/// Folders of the tree, and older versions of some of its files, or those files themselves.
+pub fn older_versions(tree: &[Node], rng: &mut Pcg64) -> Vec<Node> {
+    let mut old = Vec::new();
+    for node in tree {
+        let Node { name, mode, mtime_s, mtime_ns, .. } = node.clone();
+        match &node.kind {
+            Kind::Folder => old.push(node.clone()),
+            Kind::Link(_) => {}
+            Kind::Data(_) | Kind::Sparse(..) if rng.random_bool(0.4) => {}
+            Kind::Data(size) | Kind::Sparse(size, _) => {
+                let size = match rng.random_range(0..3) {
+                    // Size and time decide what is the same, so another version has another time.
+                    0 => *size,
+                    _ => log_uniform(rng, 1.0, 2e6) as u64,
+                };
+                let mtime_s = mtime_s - rng.random_range(1..100_000_000);
+                old.push(Node { name, kind: Kind::Data(size), mode, mtime_s, mtime_ns });
+            }
+        }
+    }
+    old
 }

@@ -131,6 +131,23 @@ pub fn look_at(path: &Path) -> Option<Seen> {
     Some(Seen::File { digest: *hasher.finalize().as_bytes(), size, mode, mtime })
 }
 
+/// Whether a file was written to in place and is not whole: in its folder it has the name of a partial file, too.
+pub fn is_unfinished(path: &Path) -> bool {
+    let Ok(stat) = fs::symlink_metadata(path) else { return false };
+    let is_same = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|other| other.ino() == stat.ino());
+    let is_partial = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        name.as_bytes().starts_with(b".fullpipe.") && name.as_bytes().ends_with(b".partial")
+    };
+    stat.is_file()
+        && stat.nlink() > 1
+        && fs::read_dir(path.parent().unwrap())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|entry| is_partial(&entry) && is_same(&entry))
+}
+
 /// All of a tree, its top under the empty name.
 pub fn look(top: &Path) -> Tree {
     fn below(top: &Path, name: &[u8], tree: &mut Tree) {

@@ -27,16 +27,25 @@ pub struct Known {
 pub struct Found {
     /// Files that lack content.
     pub lacking: BTreeSet<Vec<u8>>,
+    /// Files that are partly old or not there yet, and marked as such.
+    pub unfinished: BTreeSet<Vec<u8>>,
     /// Names of the program's own files.
     pub scratch: BTreeSet<Vec<u8>>,
 }
 
 impl Known {
-    /// Looks at the whole destination. `bytes` reads a file of the copy.
+    /// Looks at the whole destination. `bytes` reads a file of the copy, and `is_unfinished` says whether one is marked as written to
+    /// in place and not whole.
     ///
     /// # Panics
     /// Something is there that may never be.
-    pub fn check(&self, target: &Tree, copy: &[u8], bytes: impl Fn(&[u8]) -> Vec<u8>) -> Found {
+    pub fn check(
+        &self,
+        target: &Tree,
+        copy: &[u8],
+        bytes: impl Fn(&[u8]) -> Vec<u8>,
+        is_unfinished: impl Fn(&[u8]) -> bool,
+    ) -> Found {
         let mut found = Found::default();
         for (name, seen) in target {
             if is_scratch(name) {
@@ -53,6 +62,10 @@ impl Known {
                 Seen::Folder { .. } => matches!(new, Some(Seen::Folder { .. })),
                 _ => new == Some(seen) || old == Some(seen),
             };
+            if !fine && is_unfinished(inner) {
+                found.unfinished.insert(inner.to_vec());
+                continue;
+            }
             if !fine && self.may_lack && self.lacks(inner, seen, || bytes(inner)) {
                 found.lacking.insert(inner.to_vec());
                 continue;

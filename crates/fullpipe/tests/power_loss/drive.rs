@@ -205,10 +205,16 @@ impl Stage {
     /// Fails if something is under the destination's names that may never be.
     fn check(&self, target: &Tree) -> Found {
         let copy = self.copy_name();
-        self.known.check(target, copy.as_bytes(), |name| {
-            let path = tree::at(&Path::new(DISK).join(TARGET).join(copy), name);
+        let path = |name: &[u8]| tree::at(&Path::new(DISK).join(TARGET).join(copy), name);
+        let bytes = |name: &[u8]| {
+            let path = path(name);
             self.machine.host.run(move || fs::read(path).unwrap())
-        })
+        };
+        let is_unfinished = |name: &[u8]| {
+            let path = path(name);
+            self.scenario.inplace && self.machine.host.run(move || tree::is_unfinished(&path))
+        };
+        self.known.check(target, copy.as_bytes(), bytes, is_unfinished)
     }
 
     /// `promised`: the command had succeeded with --fsync before power was lost.
@@ -217,14 +223,15 @@ impl Stage {
         let found = self.check(&target);
         let copy = self.copy_name().as_bytes();
         if promised {
+            assert!(found.unfinished.is_empty(), "they were whole: {:?}", found.unfinished);
             self.known.check_whole(&target, copy, &self.lacking);
             self.known.may_lack = self.trusted;
         }
         let names = target.keys().filter(|name| !check::is_scratch(name));
         self.known.present = names.filter_map(|name| check::inside(name, copy)).map(<[u8]>::to_vec).collect();
-        let (lacking, scratch) = (found.lacking.len(), found.scratch.len());
+        let (lacking, unfinished, scratch) = (found.lacking.len(), found.unfinished.len(), found.scratch.len());
         let (there, all) = (self.known.present.len(), self.known.source.len());
-        self.say(format_args!("{there} of {all} names are there, {lacking} lack content; {scratch} scratch files"));
+        self.say(format_args!("{there} of {all} names are there, {lacking} lack content, {unfinished} are unfinished; {scratch} scratch files"));
     }
 
     /// Runs the command, which must succeed and leave all as it should be.

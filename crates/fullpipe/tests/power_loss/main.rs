@@ -5,7 +5,7 @@
 //! the disk, and `fullpipe` what is tested. A command is run to its end while the disk records every write and flush;
 //! what a loss of power at some instant would have left is made from that record, mounted, checked, and the command
 //! repeated on it. `FULLPIPE_POWER_SEEDS=1-100` runs others than the usual seeds, `FULLPIPE_POWER_SEEDS=17` one and
-//! tells all that happened; `FULLPIPE_POWER_GUESTS=4` so many at once.
+//! tells all that happened; `FULLPIPE_POWER_GUESTS=4` so many at once, `FULLPIPE_POWER_ONLY=inplace` those that copy in place.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a test may panic")]
 
@@ -37,7 +37,10 @@ const SEEDS: seeds::Suite = seeds::Suite {
     usual: 36,
     more: &[72, 76, 160, 395],
     guests: 2,
-    has: |_, _| panic!("power losses have no kinds"),
+    has: |seed, what| match what {
+        "inplace" => scenario::Scenario::new(seed).inplace,
+        _ => panic!("FULLPIPE_POWER_ONLY is not 'inplace'"),
+    },
 };
 
 fn main() -> ExitCode {

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 
 use crate::device::Speed;
 use crate::image::Kept;
-use crate::plan::{Kind, Node, tree};
+use crate::plan::{INPLACE, Kind, Node, older_versions, tree};
 
 /// Bytes of data in the tree, and bytes of its files with their holes, at most: each is copied several times.
 const MOST_DATA: u64 = 20 << 20;
@@ -62,6 +62,8 @@ pub struct Scenario {
     pub block_kib: u64,
     pub fsync: bool,
     pub update: bool,
+    /// Whether the copy writes into the files that are there (`--inplace`).
+    pub inplace: bool,
     /// In the first boot the command runs without --fsync before, and is killed after this part of the time that it
     /// needs, if it has not ended.
     pub before: Option<f64>,
@@ -92,7 +94,7 @@ impl Scenario {
             }
         };
         let renamed = rng.random_bool(0.2);
-        let old = if renamed || rng.random_bool(0.3) { Vec::new() } else { old(&tree, rng) };
+        let old = if renamed || rng.random_bool(0.3) { Vec::new() } else { older_versions(&tree, rng) };
         let mut flags = Vec::new();
         match rng.random_range(0..4) {
             0 => flags.push("--direct=on"),
@@ -121,6 +123,7 @@ impl Scenario {
             block_kib: *[64, 256, 1024, 8192].choose(rng).unwrap(),
             fsync,
             update: rng.random_bool(0.45),
+            inplace: false,
             // A copy that is finished and not renamed is a new one within the first.
             before: (fsync && !renamed && rng.random_bool(0.3)).then(|| rng.random_range(0.0..2.0)),
             flags,
@@ -133,6 +136,15 @@ impl Scenario {
             // What --update finds there was never written to disk, and --fsync promises that it is.
             scenario.before = Some(20.0);
             scenario.losses[0].moment = Moment::After(Duration::from_secs_f64(log_uniform(rng, 1e-3, 10.0)));
+        }
+        // From numbers of its own, so that seeds keep what they had.
+        let rng = &mut Pcg64::seed_from_u64(seed ^ INPLACE);
+        if !renamed && rng.random_bool(0.3) {
+            scenario.inplace = true;
+            scenario.flags.push("--inplace");
+            if scenario.old.is_empty() {
+                scenario.old = older_versions(&scenario.tree, rng);
+            }
         }
         scenario
     }
@@ -196,27 +208,4 @@ fn loss(rng: &mut Pcg64, renamed: bool) -> Loss {
         _ => Kept::Blocks(rng.random_range(0.0..1.0)),
     };
     Loss { moment, kept, seed: rng.random() }
-}
-
-/// Folders of the tree, and older versions of some of its files, or those files themselves.
-fn old(tree: &[Node], rng: &mut Pcg64) -> Vec<Node> {
-    let mut old = Vec::new();
-    for node in tree {
-        let Node { name, mode, mtime_s, mtime_ns, .. } = node.clone();
-        match &node.kind {
-            Kind::Folder => old.push(node.clone()),
-            Kind::Link(_) => {}
-            Kind::Data(_) | Kind::Sparse(..) if rng.random_bool(0.4) => {}
-            Kind::Data(size) | Kind::Sparse(size, _) => {
-                let size = match rng.random_range(0..3) {
-                    // Size and time decide what is the same, so another version has another time.
-                    0 => *size,
-                    _ => log_uniform(rng, 1.0, 2e6) as u64,
-                };
-                let mtime_s = mtime_s - rng.random_range(1..100_000_000);
-                old.push(Node { name, kind: Kind::Data(size), mode, mtime_s, mtime_ns });
-            }
-        }
-    }
-    old
 }

@@ -58,7 +58,8 @@ impl Stage {
         }
     }
 
-    /// Under every final name is all of a file that the source once was.
+    /// Under every final name is all of a file that the source once was. A copy in place leaves a file as it was before, or marked
+    /// as unfinished.
     pub(super) fn check_target(&self) -> Tree {
         let target = self.target().run(|| tree::look(Path::new(TARGET)));
         for (name, seen) in &target {
@@ -70,7 +71,9 @@ impl Stage {
             let fine = match seen {
                 // Its permissions and time come last.
                 Seen::Folder { .. } => known.iter().any(|version| matches!(version, Seen::Folder { .. })),
-                seen => known.contains(seen),
+                seen => {
+                    known.contains(seen) || below.is_some_and(|below| self.is_old_or_unfinished(below, seen, known))
+                }
             };
             assert!(
                 fine,
@@ -79,6 +82,27 @@ impl Stage {
             );
         }
         target
+    }
+
+    /// Whether a file of the destination is not one of this copy's, or not yet. A copy that still runs may finish the file just now.
+    fn is_old_or_unfinished(&self, below: &[u8], seen: &Seen, known: &[Seen]) -> bool {
+        if !self.plan.inplace {
+            return false;
+        }
+        let path = tree::at(&Path::new(TARGET).join("source"), below);
+        let mut seen = Some(seen.clone());
+        for _ in 0..5 {
+            let marked = path.clone();
+            let is_unfinished = self.target().run(move || tree::is_unfinished(&marked));
+            let is_fine = |seen: &Seen| self.old.get(below) == Some(seen) || known.contains(seen);
+            if is_unfinished || seen.as_ref().is_none_or(is_fine) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            let again = path.clone();
+            seen = self.target().run(move || tree::look_at(&again));
+        }
+        false
     }
 
     /// A command says that all is copied.
