@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::firewall::behind;
-use crate::host::{Cp, Done, Host};
+use crate::host::{Cp, Done, Host, until};
 use crate::large::{MIB, some_blocks};
 use crate::tree::{bytes, leftovers, same, write};
 
@@ -217,6 +217,53 @@ fn a_firewall_that_drops_both_ways_costs_the_time_of_one() {
         let [said] = &notes(&copy("--json", "c").ok())[..] else { panic!() };
         assert!(said.contains("had no open data port before"), "{said}");
     });
+}
+
+/// TCP ports of this network namespace that are listened to.
+fn listening() -> Vec<u16> {
+    let port = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_listening = fields.get(3) == Some(&"0A");
+        u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok().filter(|_| is_listening)
+    };
+    let files = ["tcp", "tcp6"].map(|file| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap());
+    files.iter().flat_map(|text| text.lines().filter_map(port)).collect()
+}
+
+/// Nothing of the far end comes through; or the first connection does, and no stream.
+#[test]
+fn an_interruption_ends_the_wait_for_streams_from_the_far_end() {
+    let none = "tcp dport 21000-21015 drop;";
+    let one = "tcp dport 21000-21015 tcp flags & (syn | ack) == syn limit rate over 1/hour burst 1 packets drop;";
+    for (rule, push) in [(none, true), (none, false), (one, true), (one, false)] {
+        behind(&format!("table inet test {{ chain in {{ type filter hook input priority 0; {rule} }}; }}"), || {
+            let host = &Host::start();
+            let ssh = ssh_elsewhere(host);
+            let (program, ids) = host.known_by_id();
+            write(host.file("from/large"), bytes(5 * MIB, 1));
+            fs::create_dir(host.file("to")).unwrap();
+            let before = listening();
+            let mut cp = host.copy(push, "-r --via reverse --data-ports 21000-21015", "from", "to/");
+            let running = cp.ssh(&ssh).far_program(&program).start();
+            until("this host waits", || listening().iter().any(|port| (21000..=21015).contains(port)));
+            std::thread::sleep(Duration::from_millis(700));
+            let began = Instant::now();
+            running.signal(nix::sys::signal::Signal::SIGINT);
+            let done = running.wait();
+            assert!(
+                began.elapsed() < Duration::from_secs(2),
+                "{:?}; {rule} push {push}: {}",
+                began.elapsed(),
+                done.err
+            );
+            assert_eq!(done.code(), 130, "{rule} push {push}: {}", done.err);
+            let is_gone = |id: &str| !std::path::Path::new("/proc").join(id).exists();
+            until("the far end has ended", || fs::read_to_string(&ids).unwrap().lines().all(is_gone));
+            assert_eq!(listening(), before);
+            assert!(leftovers(&host.file("")).is_empty(), "{:?}", leftovers(&host.file("")));
+            assert_eq!(fs::read_dir(host.file("to")).unwrap().count(), 0);
+        });
+    }
 }
 
 #[test]
