@@ -278,6 +278,20 @@ impl PendingClient {
         Ok(())
     }
 
+    /// Gives a place to a client that only asks, until this is dropped. It is not the one client of a server that has one.
+    ///
+    /// # Errors
+    /// There is no place, or the one client is served or has been.
+    pub fn let_in_to_ask(&self, kind: Purpose) -> Result<(), NoPlace> {
+        let place = self.places.take(kind)?;
+        if self.places.one.as_ref().is_some_and(|one| !one.is_awaited()) {
+            return Err(NoPlace::NotTheOne);
+        }
+        *lock(&self.place) = Some(place);
+        self.leave();
+        Ok(())
+    }
+
     /// Notes that the client has proved that it knows a token. Unless there are too many such connections, no stranger can
     /// crowd it out from now on.
     pub(crate) fn prove(&self) {
@@ -298,6 +312,11 @@ impl PendingClient {
     #[must_use]
     pub fn is_in(&self) -> bool {
         lock(&self.place).is_some()
+    }
+
+    /// Whether the client is the server's one client.
+    pub(crate) fn is_the_one(&self) -> bool {
+        lock(&self.member).is_some()
     }
 
     /// Whether its connection has been ended before it was let in.

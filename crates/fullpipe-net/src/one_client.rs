@@ -63,6 +63,11 @@ impl OneClient {
         Some(Member(self.clone()))
     }
 
+    /// Whether nobody has been admitted yet.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(self.lock().0, State::Vacant)
+    }
+
     /// Notes the result of a connection of the one client. It must be noted before its [`Member`] is dropped.
     pub(crate) fn note(&self, result: Result<(), NetError>) {
         if let Err(error) = result {

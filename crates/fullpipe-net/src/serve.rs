@@ -216,7 +216,7 @@ impl Server {
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
                 let known = (check.as_ref(), shared.as_ref());
                 let Some((measured, result)) = hand_over(stream, &peer, known, &guest, &serve) else { return };
-                match one.filter(|_| guest.is_in()) {
+                match one.filter(|_| guest.is_the_one()) {
                     Some(one) => one.note(result),
                     None => end(&log, Some(&guest), &peer, measured, guest.explain(result)),
                 }
@@ -326,19 +326,26 @@ pub fn measure(
     {
         return Ok(());
     }
-    if let Err(denial) = gatekeeper.let_in(id) {
-        return Err(deny(&mut control, denial));
+    let let_in = |control: &mut Control| gatekeeper.let_in(id).map_err(|denial| deny(control, denial));
+    // One of several connections belongs to a measurement, also if it only asks the time (`--probe`).
+    if id.is_some() {
+        let_in(&mut control)?;
     }
     let mut asked_the_time = false;
     let request = loop {
         match control.receive("waiting for a request") {
-            Ok(Message::Request(request)) => break request,
+            Ok(Message::Request(request)) => {
+                if id.is_none() {
+                    let_in(&mut control)?;
+                }
+                break request;
+            }
             Ok(Message::Clock { .. }) => {
                 asked_the_time = true;
                 control.send(&Message::Clock { ns: sys::now_ns() }, "telling the time")?;
             }
             Ok(other) => return Err(control.unexpected(&other)),
-            // A client that wants only the round-trip time asks for the clock, and closes the connection.
+            // A client that wants only the round-trip time asks for the clock, and closes the connection. It takes no place.
             Err(NetError::Lost { .. }) if asked_the_time => return Ok(()),
             Err(error) => return Err(error),
         }

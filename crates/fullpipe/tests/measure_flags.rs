@@ -103,6 +103,26 @@ fn a_server_that_ends_after_one_client_refuses_another_at_once() {
 }
 
 #[test]
+fn a_client_that_only_asks_is_not_the_one() {
+    for flags in ["--once", "--once --max-clients 1"] {
+        let mut server = Server::start(flags);
+        for asks in ["select", "doctor"] {
+            let out = fullpipe(&format!("{asks} {}", server.address));
+            assert!(matches!(out.status.code(), Some(0 | 1)), "{asks}: {out:?}");
+        }
+        // What the last has said may not have come yet.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(server.alive(), "{flags}");
+        assert_eq!(measure(&server, "--size 1MB")[0]["kind"], "run");
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while server.alive() {
+            assert!(std::time::Instant::now() < until, "{flags}: it has served its client");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
 fn segments_are_no_larger_than_was_asked_for() {
     // With one port for everything, only the client's kernel knows the size when a stream is opened.
     let (server, single) = (Server::start(""), Server::start("--data-ports same"));

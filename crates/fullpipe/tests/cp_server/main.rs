@@ -231,6 +231,9 @@ fn the_one_client_is_one_that_shows_the_token() {
     drop(TcpStream::connect(&stage.server.address).unwrap());
     let other_secret = format!("fp1-{}{}", if &token[4..5] == "0" { "1" } else { "0" }, &token[5..]);
     assert_eq!(error(&stage.cp(&["file", &stage.url("/")], Some(&other_secret))).0, 4);
+    // Nor is it one that only asks.
+    let (code, text) = error(&stage.cp(&["--dry-run", "file", &stage.url("/")], Some(&token)));
+    assert_eq!(code, 0, "{text}");
     let (code, text) = error(&stage.cp(&["file", &stage.url("/")], Some(&token)));
     assert_eq!(code, 0, "{text}");
     let began = Instant::now();

@@ -152,7 +152,7 @@ impl Parent {
                 }
                 Ask::LetIn(id) => self.let_in(channel, served, id),
                 Ask::Streams(preambles) => self.expect(preambles, served),
-                Ask::Admit(task) => match served.guest.let_in(Purpose::Other, None) {
+                Ask::Admit(task) => match admit(served.guest, &task) {
                     Ok(()) => {
                         self.clients.served(served.peer);
                         served.copy.begins(&task, self.told);
@@ -241,6 +241,14 @@ impl Parent {
             Ok(()) => Answer::Yes,
             Err(why) => no_place(why),
         }
+    }
+}
+
+/// Gives a client a place for its task. A client that only asks is not the one of `--once`.
+fn admit(guest: &PendingClient, task: &Task) -> std::result::Result<(), NoPlace> {
+    match task {
+        Task::Push(_) | Task::Pull(_) => guest.let_in(Purpose::Other, None),
+        Task::Look(_) | Task::Compare(_) => guest.let_in_to_ask(Purpose::Other),
     }
 }
 
