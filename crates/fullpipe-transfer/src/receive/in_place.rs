@@ -35,31 +35,27 @@ impl Receiver {
         name: &Name,
     ) -> io::Result<Option<(File, PathBuf)>> {
         let Some(file) = self.find_in_place(item, folder, name)? else { return Ok(None) };
-        let partial = self
-            .mark(&file, folder, name)
-            .map_err(|e| io::Error::new(e.kind(), format!("--inplace needs a hard link beside it ({e})")))?;
-        file.set_len(0)?;
+        let partial = self.mark(&file, folder, name).map_err(no_second_name)?;
+        empty(&file, item)?;
         Ok(Some((file, partial)))
     }
 
-    /// As [`Receiver::begin_in_place`], for a small file, which does without the second name where there are no hard links.
+    /// As [`Receiver::begin_in_place`], for a small file. Where there are no hard links, another file has to take the name: nothing
+    /// would tell after an interruption that this one is not whole.
     pub(super) fn begin_small_in_place(
         &self,
         item: &FileItem,
         folder: &OwnedFd,
         name: &Name,
-    ) -> io::Result<Option<(File, Option<PathBuf>)>> {
+    ) -> io::Result<Option<(File, PathBuf)>> {
         let Some(file) = self.find_in_place(item, folder, name)? else { return Ok(None) };
         let partial = match self.mark(&file, folder, name) {
-            Ok(partial) => Some(partial),
-            Err(e)
-                if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS | libc::EMLINK)) =>
-            {
-                None
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS)) => {
+                return Ok(None);
             }
-            Err(e) => return Err(e),
+            marked => marked.map_err(no_second_name)?,
         };
-        file.set_len(0)?;
+        empty(&file, item)?;
         Ok(Some((file, partial)))
     }
 
@@ -89,11 +85,6 @@ impl Receiver {
         let own = u64::from(inode_of(folder, &self.names.partial(name)) == Some(now.ino()));
         if now.nlink() > 1 + own && !(self.sees_all && self.use_in_place(now.dev(), now.ino())) {
             return Ok(None);
-        }
-        // Nobody is to read the new content who could not read the source. What others may write to could not be resumed.
-        let (before, kept) = (now.mode() & 0o7777, now.mode() & (item.meta.mode & 0o755 | 0o600));
-        if kept != before {
-            nix::sys::stat::fchmod(&file, Mode::from_bits_truncate(kept))?;
         }
         Ok(Some(file))
     }
@@ -182,6 +173,21 @@ impl Receiver {
         lock(&self.resume).take(record);
         Ok(nix::fcntl::renameat(folder, &partial, folder, &scratch(number, "partial"))?)
     }
+}
+
+/// Removes the content of a file that has its second name.
+fn empty(file: &File, item: &FileItem) -> io::Result<()> {
+    // Nobody is to read the new content who could not read the source. What others may write to could not be resumed.
+    let now = file.metadata()?.mode();
+    let (before, kept) = (now & 0o7777, now & (item.meta.mode & 0o755 | 0o600));
+    if kept != before {
+        nix::sys::stat::fchmod(file, Mode::from_bits_truncate(kept))?;
+    }
+    file.set_len(0)
+}
+
+fn no_second_name(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("--inplace needs a hard link beside it ({error})"))
 }
 
 fn inode_of(folder: impl AsFd, name: &Path) -> Option<u64> {

@@ -67,10 +67,8 @@ impl Receiver {
                 file.sync_all()?;
             }
             self.journal_synced.wait();
-            if let Some(partial) = partial {
-                publish::remove(&folder.fd, &partial)?;
-                self.unmark(&folder.fd, name, file.metadata()?.ino())?;
-            }
+            publish::remove(&folder.fd, &partial)?;
+            self.unmark(&folder.fd, name, file.metadata()?.ino())?;
             self.not_kept(&item.name, &unset);
             return Ok(());
         }

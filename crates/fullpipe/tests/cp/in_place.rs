@@ -3,6 +3,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
 use crate::host::Host;
 use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
 use crate::tree::{bytes, leftovers, mode, only, same, same_content, write};
@@ -225,6 +229,43 @@ fn what_contradicts_it_is_refused() {
     write(host.file("source"), "new");
     host.copy(true, "-T --inplace", "source", "link").run();
     assert!(["x", "new"].contains(&fs::read_to_string(host.file("x")).unwrap().as_str()));
+}
+
+/// Runs a test where a file system has neither hard links nor files without a name.
+fn without_hard_links(test: impl FnOnce() + Send) {
+    let nameless = libc::O_TMPFILE as u64;
+    let flags = SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(nameless), nameless).unwrap();
+    let calls = [(libc::SYS_linkat, Vec::new()), (libc::SYS_openat, vec![SeccompRule::new(vec![flags]).unwrap()])];
+    let (allow, refuse) = (SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32));
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let program: BpfProgram =
+        SeccompFilter::new(calls.into_iter().collect(), allow, refuse, arch).unwrap().try_into().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            seccompiler::apply_filter(&program).unwrap();
+            test();
+        });
+    });
+}
+
+/// Nothing would tell that it is not whole, and `-u` of a later command would keep it.
+#[test]
+fn a_file_that_cannot_be_marked_is_not_written_to() {
+    without_hard_links(|| {
+        let host = Host::start();
+        write(host.file("from/small"), bytes(3000, 1));
+        write(host.file("to/small"), bytes(9000, 2));
+        let before = inode(&host, "to/small");
+        host.copy(false, "-r --inplace", "from/.", "to/").ok();
+        same_content(&host.file("from/small"), &host.file("to/small"));
+        assert_ne!(inode(&host, "to/small"), before);
+        write(host.file("from/large"), bytes(5 * MIB, 1));
+        write(host.file("to/large"), bytes(MIB, 2));
+        mode(host.file("to/large"), 0o664);
+        host.copy(false, "-r --inplace", "from/.", "to/").fails(1, "--inplace needs a hard link beside it");
+        assert_eq!(fs::read(host.file("to/large")).unwrap(), bytes(MIB, 2));
+        assert_eq!(host.file("to/large").metadata().unwrap().mode() & 0o7777, 0o664);
+    });
 }
 
 #[test]
