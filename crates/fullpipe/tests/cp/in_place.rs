@@ -81,7 +81,7 @@ fn killed_in_a_folder(host: &Host, push: bool) {
 #[test]
 fn a_killed_copy_goes_on_with_update() {
     both_ways(|push| {
-        for how in ["-u", "-u --verify"] {
+        for how in ["-u", "-u --verify", "-u --inplace"] {
             let host = Host::start();
             write(host.file("to/large"), bytes(LARGE, 5));
             fs::hard_link(host.file("to/large"), host.file("other")).unwrap();
@@ -99,6 +99,42 @@ fn a_killed_copy_goes_on_with_update() {
             same_content(&host.file("large"), &host.file("other"));
         }
     });
+}
+
+/// Interrupted twice; in between, what is whole stays.
+#[test]
+fn update_goes_with_it() {
+    both_ways(|push| {
+        let host = Host::start();
+        killed_in_a_folder(&host, push);
+        for (name, len) in [("small", 3000), ("middle", 2 * MIB)] {
+            write(host.file(&format!("from/{name}")), bytes(len, 8));
+            write(host.file(&format!("to/{name}")), bytes(len, 9));
+        }
+        let before = inode(&host, "to/large");
+        let running = host.copy(push, &format!("-ru --inplace {SLOW}"), "from/.", "to/").start();
+        some_blocks(&host.file("to"));
+        running.kill();
+        let done = host.copy(push, "-ru --inplace --json", "from/.", "to/").ok();
+        assert_eq!(done.number("skipped"), 2, "files that are newer there stay");
+        only(&host.file("to"), &["large", "middle", "small"]);
+        same_content(&host.file("from/large"), &host.file("to/large"));
+        assert_eq!(inode(&host, "to/large"), before);
+        for (name, len) in [("small", 3000), ("middle", 2 * MIB)] {
+            assert_eq!(fs::read(host.file(&format!("to/{name}"))).unwrap(), bytes(len, 9));
+        }
+        // An older file is written to in place.
+        let before = inode(&host, "to/small");
+        filetime(&host.file("to/small"), 1_000_000_000);
+        assert_eq!(host.copy(push, "-ru --inplace --json", "from/.", "to/").ok().number("bytes"), 3000);
+        same_content(&host.file("from/small"), &host.file("to/small"));
+        assert_eq!(inode(&host, "to/small"), before);
+    });
+}
+
+fn filetime(path: &std::path::Path, seconds: u64) {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
 #[test]
@@ -221,7 +257,6 @@ fn the_source_itself_is_not_emptied() {
 fn what_contradicts_it_is_refused() {
     let host = Host::start();
     write(host.file("x"), "x");
-    host.copy(true, "-u --inplace", "x", "y").fails(2, "--inplace");
     let mut cp = host.cp();
     cp.words("--inplace -").arg(host.far("y")).fails(2, "--inplace");
     // What is no regular file is replaced, or refused, as always.

@@ -87,7 +87,7 @@ pub struct Args {
     pub hard_links: bool,
     /// Write into the files that the destination has, not into new ones that take their place: hard links and inodes stay, no
     /// second file needs room, and readers see a file while it changes
-    #[arg(long, conflicts_with = "update", help_heading = FILES)]
+    #[arg(long, help_heading = FILES)]
     pub inplace: bool,
     /// Flush each file to disk before it gets its name
     #[arg(long, help_heading = FILES)]
