@@ -24,6 +24,8 @@ use crate::{format, hints, shipped_profile};
 const VERSION: u32 = 1;
 /// Round-trip time that is assumed if nothing tells it: across a continent and back.
 const DEFAULT_RTT: Time = Time(100_000_000);
+/// Round-trip time assumed of this host to itself.
+const LOOPBACK_RTT: Time = Time(50_000);
 /// Rate that is assumed if no link tells its own.
 const DEFAULT_RATE: Rate = Rate(10_000_000_000);
 
@@ -96,7 +98,8 @@ pub fn run(args: Args) -> Result {
     };
     let mut host = Host::read(FilePath::new("/"), interface.as_deref());
     host.ask();
-    let (goal, no_rtt) = goal(&args, path.as_ref(), &host);
+    let to_itself = interface.as_deref() == Some("lo");
+    let (goal, no_rtt) = goal(&args, path.as_ref(), &host, to_itself);
     let by = Yardstick {
         rtt_s: goal.rtt.seconds(),
         rate_bps: goal.rate.0 as f64,
@@ -162,7 +165,7 @@ fn tell(args: &Args, host: &Host, goal: &Goal, by: &Yardstick, findings: &[Findi
 }
 
 /// The path to check for; and the error, if the RTT to a host could not be measured.
-fn goal(args: &Args, path: Option<&Path>, host: &Host) -> (Goal, Option<String>) {
+fn goal(args: &Args, path: Option<&Path>, host: &Host, to_itself: bool) -> (Goal, Option<String>) {
     let mut no_rtt = None;
     let (rtt, rtt_from) = match (args.rtt, path) {
         (Some(rtt), _) => (rtt, "as given".into()),
@@ -171,7 +174,7 @@ fn goal(args: &Args, path: Option<&Path>, host: &Host) -> (Goal, Option<String>)
             Ok(rtt_s) => (Time((rtt_s * 1e9).max(1.0) as u64), format!("measured to {to}")),
             Err(error) => {
                 no_rtt = Some(hints::of_host(error, storage_of).to_string());
-                (DEFAULT_RTT, assumed("--rtt"))
+                (if to_itself { LOOPBACK_RTT } else { DEFAULT_RTT }, assumed("--rtt"))
             }
         },
         (None, None) => (DEFAULT_RTT, assumed("--rtt")),

@@ -24,6 +24,16 @@ const GRAVE: [&str; 8] = [
 /// Ends of the subjects that matter only now and then: after a boot, for some users, or on some paths.
 const MINOR: [&str; 4] = ["default_qdisc", "tcp_allowed_congestion_control", "open files", "tcp_mtu_probing"];
 
+/// Settings that a kernel has once for all network namespaces, and takes in its first one only.
+const OF_THE_KERNEL: [&str; 6] = [
+    "net.core.default_qdisc",
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_allowed_congestion_control",
+    "net.ipv4.tcp_mem",
+];
+
 /// Checks every limit of a host for a path. What costs comes first, in the order of what it costs, then what is unknown, then
 /// what is fine.
 pub fn all(host: &Host, by: &Yardstick) -> Vec<Finding> {
@@ -35,6 +45,12 @@ pub fn all(host: &Host, by: &Yardstick) -> Vec<Finding> {
         findings.extend(link::check(host, interface, by));
     }
     findings.extend(machine::check(host, by));
+    if host.own_namespace {
+        findings
+            .iter_mut()
+            .filter(|finding| OF_THE_KERNEL.contains(&finding.subject.as_str()))
+            .for_each(Finding::outside);
+    }
     sort(&mut findings, by);
     findings
 }

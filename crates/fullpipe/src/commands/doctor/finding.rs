@@ -152,6 +152,20 @@ impl Finding {
         Finding::unseen(key, why, format!("sysctl {key}"))
     }
 
+    /// Says that the setting is to be seen and set outside this network namespace.
+    pub fn outside(&mut self) {
+        const PLACE: &str = "outside this network namespace, on the host itself";
+        match self.state {
+            State::Unknown => {
+                self.words = format!("could not see it: it is one for the whole kernel; look {PLACE}");
+            }
+            State::Costs => self.words += &format!("; it can be set only {PLACE}"),
+            State::Ok => {}
+        }
+        self.fix.clear();
+        self.keep = None;
+    }
+
     /// Adds the value that was read.
     pub fn having_read(mut self, read: impl ToString) -> Finding {
         self.read = Some(read.to_string());

@@ -50,6 +50,8 @@ pub struct Host {
     pub sysctls: BTreeMap<String, String>,
     /// Whether /proc/sys is mounted read-only, as in a container.
     pub sysctls_read_only: bool,
+    /// Whether this is a network namespace of its own, in which the kernel neither shows nor takes what is one setting for all.
+    pub own_namespace: bool,
     /// Congestion controls that are modules of the running kernel, loaded or not.
     pub modules: Option<BTreeSet<String>>,
     /// The interfaces that data may go through.
@@ -128,6 +130,9 @@ impl Host {
         let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
         Host {
             sysctls_read_only: read_only(root),
+            // Of these two, net/ipv4/sysctl_net_ipv4.c has the first for each namespace, and the second once.
+            own_namespace: sysctls.contains_key("net.ipv4.tcp_rmem")
+                && !root.join("proc/sys/net/ipv4/tcp_mem").exists(),
             modules: modules(root, &release),
             interfaces: interfaces(root, only),
             cpus: processors(root).len(),

@@ -136,16 +136,15 @@ fn permission(host: &Host) -> Finding {
 /// Tells of a hypervisor, which hides what limits the hardware.
 fn virtual_machine(host: &Host) -> Option<Finding> {
     let whose = host.hypervisor.as_ref()?;
-    let words =
-        "in a virtual machine; could not see what its host's network, processors and other guests cost (look there)";
-    Some(Finding::unseen("virtualisation", words, "fullpipe doctor").having_read(whose))
+    let words = "in a virtual machine; could not see what its host's network, processors and other guests cost";
+    Some(Finding::unseen("virtualisation", words, "fullpipe doctor   # on its host").having_read(whose))
 }
 
 /// Tells of a container, which hides part of the host.
 fn container(host: &Host) -> Option<Finding> {
     let kind = host.container.as_ref()?;
-    let words = "in a container; could not see its host's interfaces, modules and processes (look there)";
-    Some(Finding::unseen("container", words, "fullpipe doctor").having_read(kind))
+    let words = "in a container; could not see its host's interfaces, modules and processes";
+    Some(Finding::unseen("container", words, "fullpipe doctor   # on its host").having_read(kind))
 }
 
 /// A limit as text.

@@ -13,6 +13,8 @@ const MAX_TUNED_BYTES: u64 = i32::MAX as u64;
 const MSS_BYTES: f64 = 1448.0;
 /// First window of a stream, segments (RFC 6928).
 const INITIAL_WINDOW_SEGMENTS: f64 = 10.0;
+/// Time to ramp up again after a pause that nobody notices, s.
+const SHORT_RAMP_S: f64 = 1e-3;
 
 pub(super) fn check(host: &Host, by: &Yardstick) -> Vec<Finding> {
     let mut findings = vec![
@@ -196,10 +198,11 @@ fn idle(host: &Host, by: &Yardstick) -> Finding {
     if on == 0 || doublings == 0.0 {
         return Finding::ok(KEY, on, "the window stays as it is over a pause");
     }
-    let words = format!(
-        "after each pause, such as between files, ramping up again takes {}",
-        format::seconds(doublings * by.rtt_s)
-    );
+    let seconds = doublings * by.rtt_s;
+    let words = format!("after each pause, such as between files, ramping up again takes {}", format::seconds(seconds));
+    if seconds < SHORT_RAMP_S {
+        return Finding::ok(KEY, on, words);
+    }
     Finding::costs(KEY, on, words).set(KEY, 0)
 }
 

@@ -438,3 +438,30 @@ fn the_window_is_what_each_kernel_makes_of_the_buffer() {
         "{words}"
     );
 }
+
+#[test]
+fn what_is_one_for_all_namespaces_is_set_outside() {
+    let dir = as_installed();
+    let by = by(0.1, 10e9);
+    assert!(!read(dir.path()).own_namespace);
+    for gone in ["ipv4/tcp_mem", "core/default_qdisc", "core/netdev_max_backlog"] {
+        fs::remove_file(dir.path().join("proc/sys/net").join(gone)).unwrap();
+    }
+    let findings = all(&read(dir.path()), &by);
+    for subject in ["net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_allowed_congestion_control"] {
+        let finding = find(&findings, subject);
+        assert!(finding.state == State::Costs && finding.fix.is_empty() && finding.keep.is_none(), "{finding:?}");
+        assert!(finding.words.ends_with("it can be set only outside this network namespace, on the host itself"));
+    }
+    let memory = find(&findings, "net.ipv4.tcp_mem");
+    assert!(memory.state == State::Unknown && memory.words.contains("one for the whole kernel"), "{memory:?}");
+    // Each namespace has its own of these.
+    assert!(!find(&findings, "net.ipv4.tcp_wmem").fix.is_empty());
+}
+
+#[test]
+fn a_pause_that_costs_microseconds_is_no_finding() {
+    let host = read(as_installed().path());
+    let idle = |rtt_s| find(&all(&host, &by(rtt_s, 10e9)), "net.ipv4.tcp_slow_start_after_idle").state;
+    assert_eq!((idle(20e-6), idle(0.1)), (State::Ok, State::Costs));
+}
