@@ -130,7 +130,7 @@ pub enum NetError {
         is_ipv4: bool,
     },
     /// The host's name does not resolve.
-    #[error("cannot resolve host '{host}': {source}; check the name")]
+    #[error("cannot resolve host '{host}': {source}; {}", check(.host))]
     Resolve {
         /// The host as the user named it.
         host: String,
@@ -366,6 +366,16 @@ impl NetError {
             }
             other => other.to_string(),
         }
+    }
+}
+
+/// What to check of a host that does not resolve.
+fn check(host: &str) -> String {
+    match host.rsplit_once('%') {
+        Some((_, zone)) if nix::net::if_::if_nametoindex(zone).is_err() => {
+            format!("this host has no interface {}", fullpipe_path::text::from_peer(zone))
+        }
+        _ => "check the name".into(),
     }
 }
 

@@ -298,7 +298,8 @@ impl FromStr for Probability {
             Some(percent) => percent.trim().parse::<f64>().map_err(|_| bad())? / 100.0,
             None => trimmed.parse::<f64>().map_err(|_| bad())?,
         };
-        Probability::try_from(value)
+        let out_of_range = UnitError::Range { what: "probability", text: text.into(), low: "0", high: "1 or 100%" };
+        Probability::try_from(value).map_err(|_| out_of_range)
     }
 }
 

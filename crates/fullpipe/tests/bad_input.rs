@@ -41,6 +41,8 @@ fn wrong_words_name_the_thing() {
         (format!("measure {lab} --size 1MB --out /proc/nowhere"), 5, "/proc/nowhere"),
         ("measure lab:rtt=1ms,rate=1gbit,kernel=9.99 --size 1MB".into(), 3, "fullpipe lab kernel --version 9.99"),
         ("measure no-such-host.invalid --size 1MB".into(), 2, "cannot resolve host 'no-such-host.invalid'"),
+        ("measure fe80::1%nosuch0".into(), 2, "this host has no interface nosuch0"),
+        ("select --rtt 1ms --within 150%".into(), 2, "'150%' is not a probability: it is out of range"),
         ("measure host:99999".into(), 2, "is not a host"),
         ("measure /no/such/path.toml".into(), 2, "cannot read path file /no/such/path.toml"),
         ("measure 127.0.0.1:1 --cc nosuchcc".into(), 3, "has no congestion control 'nosuchcc'"),

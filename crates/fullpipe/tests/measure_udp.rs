@@ -89,7 +89,7 @@ fn what_has_no_meaning_is_refused() {
         ("--pacing 10mbit --cc bbr", "plain UDP has no congestion control"),
         ("--pacing 10mbit --buffer 1MB", "--buffer is for TCP and UDT"),
         ("--pacing 10mbit --mss 1000", "there is --datagram-size"),
-        ("--pacing 10mbit --datagram-size 15", "give from 16 to 65507"),
+        ("--pacing 10mbit --datagram-size 15", "15 is not in 16..=65507"),
         ("--pacing 1kbit", "give at least 64kbit"),
     ] {
         let (code, text) = error(&fullpipe(&format!("measure 127.0.0.1:1 --transport udp {flags}")));

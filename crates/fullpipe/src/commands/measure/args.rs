@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES")]
     pub(super) mss: Option<u16>,
     /// With --transport udp, send datagrams with this much payload, 16 to 65507 [default: what fills the path's packets]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(16..=65507))]
     pub(super) datagram_size: Option<u16>,
     /// Connect from this address of this host, through this network interface or both, such as 192.0.2.7%eth0 or %eth0
     #[arg(long, value_name = "ADDRESS%DEVICE")]
