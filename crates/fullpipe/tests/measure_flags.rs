@@ -57,8 +57,11 @@ fn both_directions_have_a_record_each() {
 #[test]
 fn a_server_for_one_client_refuses_both_directions_at_once() {
     let server = Server::start("--max-clients 1");
-    let (code, text) = error(&fullpipe(&format!("measure {} --bidir --duration 1s", server.address)));
-    assert!(code == 4 && text.contains("refused"), "{code} {text}");
+    for flags in ["--bidir", "--probe"] {
+        let (code, text) = error(&fullpipe(&format!("measure {} {flags} --duration 1s", server.address)));
+        let advice = "--bidir and --probe take two of its places at once: try again later, or measure without them";
+        assert!(code == 4 && text.contains("refused") && text.contains(advice), "{code} {text}");
+    }
 }
 
 /// A measurement is one client, whatever connections it takes.

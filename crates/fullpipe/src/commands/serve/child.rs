@@ -253,7 +253,9 @@ impl fullpipe_net::serve::Gatekeeper for ParentAccess {
     }
 
     fn let_in(&self, id: Option<MeasurementId>) -> std::result::Result<(), Denial> {
-        yes(self.ask(&Ask::LetIn(id)))
+        let answer = self.ask(&Ask::LetIn(id));
+        let is_busy = matches!(answer, Answer::Busy(_));
+        yes(answer).map_err(|denial| if is_busy { channel::busy_for(id, denial) } else { denial })
     }
 
     fn begins(&self, request: &Request) {

@@ -232,7 +232,7 @@ impl Parent {
                 Err(NetError::Denied(denial)) => {
                     self.metrics.busy();
                     served.was_busy = true;
-                    return Answer::No(denial);
+                    return Answer::No(channel::busy_for(id, denial));
                 }
                 Err(error) => return Answer::No(error.to_string().into()),
             }
