@@ -214,6 +214,10 @@ pub struct Report {
     pub deepest: u32,
     /// Samples of the forward queue.
     pub queue: Vec<QueueSample>,
+    /// Most bytes that a sample saw in the queue on the way back.
+    pub deepest_back: u32,
+    /// Samples of the queue on the way back, taken at the same times.
+    pub queue_back: Vec<QueueSample>,
     /// Length of the scenario in virtual time, s.
     pub seconds: f64,
 }
@@ -224,7 +228,7 @@ pub mod file {
     pub const REPORT: &str = "report.json";
     /// A copy's record.
     pub const RECORD: &str = "record.ndjson";
-    /// Virtual time in ns, and bytes that went through the bottleneck. It is rewritten while the guest runs.
+    /// Virtual time in ns, and bytes that went through the bottleneck, in the direction with more. It is rewritten while the guest runs.
     pub const PROGRESS: &str = "progress";
     /// Name of the file with the standard output of program `i`.
     pub fn stdout(i: usize) -> String {

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::record::Outcome;
-use fullpipe_path::record::lines::{PathView, add_path};
+use fullpipe_path::record::lines::{DirectionView, PathView, add_path};
 use fullpipe_path::{Buffer, ExitClass, LabPath, Protocol, Run, Size, Time, Transport, Workload};
 use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
 use crate::error::LabError;
-use crate::job::{End, Ended, Folder, Job, Program, file};
+use crate::job::{End, Ended, Folder, Job, Program, QueueSample, file};
 use crate::kernel;
 
 /// Least memory of a guest. With less, its kernel does not boot, and spins.
@@ -181,12 +181,21 @@ fn real(done: &Done) -> BTreeMap<String, Value> {
 /// Adds what the testbed saw of the path to a record that the guest has written.
 fn whole_record(text: &str, done: &Done) -> Result<(String, Outcome), LabError> {
     let report = &done.report;
-    let mut queue = report.queue.iter().map(|sample| (sample.ns, sample.backlog_bytes, sample.drops));
+    let of_sample = |sample: &QueueSample| (sample.ns, sample.backlog_bytes, sample.drops);
+    let (mut forward, mut back) = (report.queue.iter().map(of_sample), report.queue_back.iter().map(of_sample));
     let path = PathView {
-        queue_drops: u64::from(report.forward.drops),
-        queue_deepest_bytes: u64::from(report.deepest),
-        random_losses: u64::from(report.impaired.drops),
-        queue: &mut queue,
+        forward: DirectionView {
+            queue_drops: u64::from(report.forward.drops),
+            queue_deepest_bytes: u64::from(report.deepest),
+            random_losses: u64::from(report.impaired.drops),
+            queue: &mut forward,
+        },
+        back: DirectionView {
+            queue_drops: u64::from(report.back.drops),
+            queue_deepest_bytes: u64::from(report.deepest_back),
+            random_losses: u64::from(report.impaired_back.drops),
+            queue: &mut back,
+        },
         real: &real(done),
     };
     add_path(text, path).map_err(LabError::Guest)

@@ -117,6 +117,36 @@ fn the_record_tells_what_the_path_did() {
     assert_eq!(result["bottleneck"], "cwnd");
 }
 
+/// The bottleneck has a queue for each direction, and random losses are of one direction.
+#[test]
+fn queue_and_losses_are_those_of_the_direction_of_the_data() {
+    let results = |words: &str| -> Vec<_> {
+        let lines = json_lines(&fullpipe(&format!("measure {words} --duration 2s --json")));
+        let queued = lines.iter().any(|line| line["kind"] == "queue" && line["backlog_bytes"].as_u64() > Some(20_000));
+        assert!(queued, "{words}");
+        lines.into_iter().filter(|line| line["kind"] == "result").collect()
+    };
+    for flag in ["", "--reverse", "--bidir"] {
+        for result in results(&format!("lab:rtt=10ms,rate=100mbit {flag}")) {
+            assert!(result["queue_drops"].as_u64() > Some(0), "{flag}: {result}");
+            // Some duplicates of what SACK or a tail probe sent again are no drops.
+            assert!(result["retransmits"].as_u64() >= result["queue_drops"].as_u64(), "{flag}: {result}");
+            let deepest = result["queue_deepest"].as_u64().unwrap();
+            assert!((20_000..=125_000).contains(&deepest), "{flag}: {result}");
+        }
+    }
+    // `loss` is of the way to the server, where only acknowledgements are with --reverse.
+    let lossy = |flag: &str, loss: &str| {
+        let results = results(&format!("lab:rtt=10ms,rate=100mbit,{loss}=1e-2 {flag}"));
+        results.iter().map(|result| result["random_losses"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert!(lossy("", "loss")[0] > 0);
+    assert_eq!(lossy("--reverse", "loss"), [0]);
+    assert!(lossy("--reverse", "loss_back")[0] > 0);
+    let both = lossy("--bidir", "loss");
+    assert!(both[0] > 0 && both[1] == 0, "{both:?}");
+}
+
 /// A stream that fills its queue of one BDP waits in it; one whose window is half a BDP finds none.
 #[test]
 fn the_record_tells_what_the_load_does_to_the_round_trip() {

@@ -44,6 +44,8 @@ pub fn init() -> ExitCode {
             impaired_back: Default::default(),
             deepest: 0,
             queue: Vec::new(),
+            deepest_back: 0,
+            queue_back: Vec::new(),
             seconds: 0.0,
         },
     };

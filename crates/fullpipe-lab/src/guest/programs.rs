@@ -40,6 +40,7 @@ struct Stage<'a> {
     running: Vec<Running>,
     by_pid: HashMap<Pid, usize>,
     queue: Vec<QueueSample>,
+    queue_back: Vec<QueueSample>,
     progress: File,
     noise: Vec<(job::End, host_noise::Noise)>,
     /// Number of the path's changes that have been made.
@@ -89,7 +90,17 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
             .map(|end| (end, host_noise::Noise::new(job.seed ^ end as u64, mean.0, zero_ns)))
             .into()
     });
-    let mut stage = Stage { job, net, running, by_pid: HashMap::new(), queue: Vec::new(), progress, noise, changed: 0 };
+    let mut stage = Stage {
+        job,
+        net,
+        running,
+        by_pid: HashMap::new(),
+        queue: Vec::new(),
+        queue_back: Vec::new(),
+        progress,
+        noise,
+        changed: 0,
+    };
     sys::exact_timers();
     sys::sleep_until(zero_ns);
     cross_traffic::start(&job.path, net)?;
@@ -128,10 +139,17 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
         back,
         impaired,
         impaired_back,
-        deepest: stage.queue.iter().map(|s| s.backlog_bytes).max().unwrap_or(0),
+        deepest: deepest(&stage.queue),
         queue: stage.queue,
+        deepest_back: deepest(&stage.queue_back),
+        queue_back: stage.queue_back,
         seconds: (end_ns - zero_ns) as f64 / 1e9,
     })
+}
+
+/// Most bytes that a sample saw in a queue.
+fn deepest(samples: &[QueueSample]) -> u32 {
+    samples.iter().map(|sample| sample.backlog_bytes).max().unwrap_or(0)
 }
 
 /// Waits until a child has ended, or for `timeout_ns`.
@@ -245,9 +263,13 @@ impl Stage<'_> {
     }
 
     fn sample(&mut self, now: u64) -> Fallible<()> {
-        let (totals, backlog_bytes) = self.net.r.run(|n| n.queue("r1"))?;
-        self.queue.push(QueueSample { ns: now, bytes: totals.bytes, backlog_bytes, drops: totals.drops });
-        let line = format!("{:>20} {:>20}\n", now.saturating_sub(self.job.zero_ns()), totals.bytes);
+        let mut most = 0;
+        for (link, samples) in [("r1", &mut self.queue), ("r0", &mut self.queue_back)] {
+            let (totals, backlog_bytes) = self.net.r.run(move |n| n.queue(link))?;
+            samples.push(QueueSample { ns: now, bytes: totals.bytes, backlog_bytes, drops: totals.drops });
+            most = totals.bytes.max(most);
+        }
+        let line = format!("{:>20} {:>20}\n", now.saturating_sub(self.job.zero_ns()), most);
         let written = self.progress.seek(SeekFrom::Start(0)).and_then(|_| self.progress.write_all(line.as_bytes()));
         written.doing(|| "writing progress".into())
     }

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Header, Outcome};
+use crate::Direction;
 
 /// Keys of `real` that stand in the header; the others stand in the result.
 const REAL_OF_HEADER: [&str; 2] = ["host", "ended_unix_s"];
@@ -84,8 +85,8 @@ pub fn write<T: Serialize>(
     to.flush()
 }
 
-/// What the testbed saw of the path.
-pub struct PathView<'a> {
+/// What the testbed saw of the path in one direction.
+pub struct DirectionView<'a> {
     /// Packets that the bottleneck's queue dropped.
     pub queue_drops: u64,
     /// Most bytes that were seen in the queue.
@@ -94,13 +95,21 @@ pub struct PathView<'a> {
     pub random_losses: u64,
     /// The queue over time: `CLOCK_MONOTONIC` of the guest in ns, bytes in the queue, packets dropped so far.
     pub queue: &'a mut dyn Iterator<Item = (u64, u32, u32)>,
+}
+
+/// What the testbed saw of the path. A record gets what was seen in the direction of its data.
+pub struct PathView<'a> {
+    /// The direction from the client to the server.
+    pub forward: DirectionView<'a>,
+    /// The direction from the server to the client.
+    pub back: DirectionView<'a>,
     /// Facts about the host on which the guest ran.
     pub real: &'a BTreeMap<String, Value>,
 }
 
-/// Adds to a record that was written in the testbed's guest what the testbed saw: the queue's samples among the other
-/// lines by time, the totals in the result, and under `real` the facts of the host instead of the guest's. Returns the
-/// record and its result.
+/// Adds to a record that was written in the testbed's guest what the testbed saw in the direction of the data: the queue's
+/// samples among the other lines by time, the totals in the result, and under `real` the facts of the host instead of the
+/// guest's. Returns the record and its result.
 ///
 /// # Errors
 /// The text is not a record; the error says why.
@@ -118,16 +127,21 @@ pub fn add_path(text: &str, path: PathView<'_>) -> Result<(String, Outcome), Str
         path.real.iter().filter(move |(key, _)| wanted(key)).map(|(key, value)| (key.clone(), value.clone()))
     };
     header["real"] = Value::Object(real(true).collect());
-    outcome.queue_drops = Some(path.queue_drops);
-    outcome.queue_deepest = Some(path.queue_deepest_bytes);
-    outcome.random_losses = Some(path.random_losses);
+    let direction = Direction::deserialize(&header["direction"]).map_err(|_| lacks("direction in its header"))?;
+    let seen = match direction {
+        Direction::Send => path.forward,
+        Direction::Receive => path.back,
+    };
+    outcome.queue_drops = Some(seen.queue_drops);
+    outcome.queue_deepest = Some(seen.queue_deepest_bytes);
+    outcome.random_losses = Some(seen.random_losses);
     outcome.real = real(false).collect();
 
     let on_clock = |(ns, backlog_bytes, drops): (u64, u32, u32)| {
         // What was seen before the run's zero is not of the run.
         Some((seconds(ns.checked_sub(zero_ns)?), QueueFields { backlog_bytes, drops }))
     };
-    let mut queue = path.queue.filter_map(on_clock).peekable();
+    let mut queue = seen.queue.filter_map(on_clock).peekable();
     let mut record = Vec::with_capacity(text.len() + text.len() / 8);
     let written = || "the record does not fit into memory".to_owned();
     let queue_line = |record: &mut Vec<u8>, (t, fields): (f64, QueueFields)| {
@@ -237,23 +251,43 @@ mod tests {
 
         let real = [("host".to_owned(), json!("here")), ("wall_s".to_owned(), json!(2.5))].into();
         let mut queue = [(900_000_000, 1, 0), (1_150_000_000, 9, 2), (1_900_000_000, 0, 2)].into_iter();
-        let path =
-            PathView { queue_drops: 2, queue_deepest_bytes: 9, random_losses: 1, queue: &mut queue, real: &real };
+        let mut queue_back = std::iter::empty();
+        let path = PathView { forward: seen(2, &mut queue), back: seen(0, &mut queue_back), real: &real };
         let (whole, outcome) = add_path(&text, path).unwrap();
         let whole: Vec<&str> = whole.lines().collect();
         assert_eq!(whole[3], r#"{"kind":"queue","t":0.15,"backlog_bytes":9,"drops":2}"#);
         assert!(whole[0].ends_with(r#""real":{"host":"here"}}"#) && whole.len() == 8, "one came before the zero");
-        assert_eq!((outcome.queue_drops, outcome.random_losses), (Some(2), Some(1)));
+        assert_eq!((outcome.queue_drops, outcome.random_losses), (Some(2), Some(3)));
         assert_eq!(outcome.real.get("wall_s"), Some(&json!(2.5)));
+    }
+
+    /// A direction in which the queue dropped so many packets.
+    fn seen(queue_drops: u64, queue: &mut dyn Iterator<Item = (u64, u32, u32)>) -> DirectionView<'_> {
+        DirectionView { queue_drops, queue_deepest_bytes: 10 * queue_drops, random_losses: queue_drops + 1, queue }
+    }
+
+    #[test]
+    fn data_of_the_server_went_through_the_queue_on_the_way_back() {
+        let mut header = header();
+        header.run.direction = Direction::Receive;
+        let mut text = Vec::new();
+        write(&mut text, &header, std::iter::empty::<(u64, SampleFields<u64>)>(), &[], &outcome()).unwrap();
+        let (mut queue, mut queue_back) =
+            ([(1_100_000_000, 1, 1)].into_iter(), [(1_200_000_000, 2, 0), (1_300_000_000, 3, 4)].into_iter());
+        let path = PathView { forward: seen(1, &mut queue), back: seen(4, &mut queue_back), real: &BTreeMap::new() };
+        let (whole, outcome) = add_path(&String::from_utf8(text).unwrap(), path).unwrap();
+        assert_eq!((outcome.queue_drops, outcome.queue_deepest, outcome.random_losses), (Some(4), Some(40), Some(5)));
+        let lines: Vec<&str> = whole.lines().filter(|line| line.contains(r#""kind":"queue""#)).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[1], r#"{"kind":"queue","t":0.3,"backlog_bytes":3,"drops":4}"#);
     }
 
     #[test]
     fn what_is_no_record_says_why() {
         let real = BTreeMap::new();
         for (text, why) in [("", "no result"), ("{}", "no header"), ("{}\n{}", "result"), ("x\n{}", "header")] {
-            let mut queue = std::iter::empty();
-            let path =
-                PathView { queue_drops: 0, queue_deepest_bytes: 0, random_losses: 0, queue: &mut queue, real: &real };
+            let (mut queue, mut queue_back) = (std::iter::empty(), std::iter::empty());
+            let path = PathView { forward: seen(0, &mut queue), back: seen(0, &mut queue_back), real: &real };
             assert!(add_path(text, path).unwrap_err().contains(why), "{text}");
         }
     }
