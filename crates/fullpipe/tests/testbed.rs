@@ -147,6 +147,23 @@ fn queue_and_losses_are_those_of_the_direction_of_the_data() {
     assert!(both[0] > 0 && both[1] == 0, "{both:?}");
 }
 
+/// The text has the same losses as the record, of every transport.
+#[test]
+fn the_text_names_random_losses() {
+    for flags in ["", "--transport udt", "--transport udp --pacing 50mbit"] {
+        let words = format!("measure lab:rtt=10ms,rate=100mbit,loss=1e-2 --duration 2s {flags}");
+        let record = json_lines(&fullpipe(&format!("{words} --json")));
+        let result = record.last().unwrap();
+        let [queue, random] = ["queue_drops", "random_losses"].map(|key| result[key].as_u64().unwrap());
+        assert!(random > 0, "{result}");
+        let text = String::from_utf8(fullpipe(&words).stdout).unwrap();
+        let line = text.lines().find(|line| line.starts_with("loss ")).unwrap();
+        let packets = if queue == 1 { "packet" } else { "packets" };
+        let words = format!(", {queue} {packets} dropped by the bottleneck's queue, {random} lost at random");
+        assert!(line.ends_with(&words), "{line} {result}");
+    }
+}
+
 /// A stream that fills its queue of one BDP waits in it; one whose window is half a BDP finds none.
 #[test]
 fn the_record_tells_what_the_load_does_to_the_round_trip() {

@@ -67,17 +67,7 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
             }
         }
     }
-    let lost = outcome.udp.as_ref().map_or_else(
-        || format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted"),
-        datagrams,
-    );
-    match outcome.queue_drops {
-        Some(drops) => {
-            let drops = format::count(drops, "packet", "packets");
-            outln!("loss        {lost}, {drops} dropped by the bottleneck's queue");
-        }
-        None => outln!("loss        {lost}"),
-    }
+    outln!("loss        {}", loss(outcome));
     if let Some(later) = outcome.after_omitted.as_ref().and_then(|later| Some((later.omit_s, later.udp.as_ref()?))) {
         outln!("            {} after the first {}", datagrams(later.1), format::seconds(later.0));
     }
@@ -101,6 +91,21 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
     if let Some(target) = target {
         outln!("record      {}", target.display());
     }
+}
+
+/// What was lost, and in the testbed where, for people.
+fn loss(outcome: &Outcome) -> String {
+    let mut text = outcome.udp.as_ref().map_or_else(
+        || format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted"),
+        datagrams,
+    );
+    if let Some(drops) = outcome.queue_drops {
+        text += &format!(", {} dropped by the bottleneck's queue", format::count(drops, "packet", "packets"));
+    }
+    if let Some(random) = outcome.random_losses.filter(|packets| *packets > 0) {
+        text += &format!(", {} lost at random", format::thousands(random));
+    }
+    text
 }
 
 /// What became of datagrams, for people.
