@@ -84,6 +84,13 @@ pub struct EndInfo {
     pub sysctls: BTreeMap<String, String>,
 }
 
+impl Outcome {
+    /// Bytes that count for the rate: those that arrived in `seconds`, without those that had arrived before.
+    pub fn counted_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.early_bytes)
+    }
+}
+
 impl EndInfo {
     /// Escapes unsafe characters in all texts, and cuts texts that are too long. For a description from another host.
     pub fn make_printable(&mut self) {

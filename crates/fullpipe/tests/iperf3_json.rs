@@ -210,6 +210,28 @@ fn what_parses_iperf3_parses_datagrams() {
     }
 }
 
+/// Of a short run, what had arrived when the first byte was read is a large part, and not of the rate.
+#[test]
+fn bytes_over_seconds_are_the_rate() {
+    let server = Server::start("");
+    for flags in ["", "-n 3", "--reverse", "--size 20MB -n 2", "--omit 200ms", "--transport udp --pacing 100mbit"] {
+        let duration = if flags.contains("--size") { "" } else { "--duration 500ms" };
+        let all = measured(&server, &format!("{duration} {flags}"));
+        let of_streams = all["end"]["streams"].as_array().unwrap().iter().map(|stream| &stream["receiver"]);
+        let of_streams: Vec<&Value> = of_streams.filter(|receiver| receiver.is_object()).collect();
+        let number = |of: &Value, name: &str| of[name].as_f64().unwrap();
+        let sum = &all["end"]["sum_received"];
+        for one in of_streams.iter().copied().chain([sum]) {
+            let rate = number(one, "bytes") * 8.0 / number(one, "seconds");
+            assert!((rate / number(one, "bits_per_second") - 1.0).abs() < 1e-6, "{flags}: {one}");
+        }
+        if !of_streams.is_empty() && !flags.contains("--omit") {
+            let bytes: f64 = of_streams.iter().map(|one| number(one, "bytes")).sum();
+            assert!((bytes - number(sum, "bytes")).abs() < 0.5, "{flags}: {bytes} {sum}");
+        }
+    }
+}
+
 #[test]
 fn a_run_without_a_rate_gives_none() {
     let server = Server::start("");

@@ -57,6 +57,29 @@ fn intervals_are_lines_of_a_table() {
     assert!(lines.iter().any(|line| line.starts_with("goodput ")), "{text}");
 }
 
+/// What is printed beside a rate gives that rate.
+#[test]
+fn printed_bytes_and_seconds_give_the_printed_rate() {
+    let server = Server::start("");
+    for flags in ["", "-n 3 --reverse", "--transport udt", "--pacing 50mbit"] {
+        let text = fullpipe(&format!("measure {} --duration 700ms {flags}", server.address)).stdout;
+        let text = String::from_utf8(text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("goodput     ")).unwrap();
+        let (rate, rest) = line.split_once(" (").unwrap();
+        let (bytes, time) = rest.split_once(" bytes in ").unwrap();
+        let value = |words: &str, units: &[(&str, f64)]| {
+            let (number, unit) = words.split_once(' ').unwrap();
+            let factor = units.iter().find(|(name, _)| *name == unit).unwrap().1;
+            number.parse::<f64>().unwrap() * factor
+        };
+        let bps = value(rate, &[("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)]);
+        let seconds = value(time.split([',', ')']).next().unwrap(), &[("s", 1.0), ("ms", 1e-3)]);
+        let bytes: f64 = bytes.replace(',', "").parse().unwrap();
+        // Rate and time have four digits.
+        assert!((bytes * 8.0 / seconds / bps - 1.0).abs() < 2e-3, "{text}");
+    }
+}
+
 #[test]
 fn the_beginning_can_be_left_out() {
     let server = Server::start("");

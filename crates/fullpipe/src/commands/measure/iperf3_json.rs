@@ -114,7 +114,22 @@ fn rate(bytes: u64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
 }
 
+/// A number in the ratio of `part` to `whole`, and not above it.
+fn part(of: u64, part: u64, whole: u64) -> u64 {
+    (u128::from(of) * u128::from(part.min(whole)) / u128::from(whole.max(1))) as u64
+}
+
 impl Parsed {
+    /// The time that the rate is of, s, the bytes that arrived in it, and the rate, bit/s; all bytes if there is no rate.
+    fn received(&self) -> (f64, u64, Option<f64>) {
+        let outcome = &self.outcome;
+        match &outcome.after_omitted {
+            Some(later) => (later.seconds, later.bytes, later.goodput_bps),
+            None if outcome.goodput_bps.is_none() => (outcome.seconds, outcome.bytes, None),
+            None => (outcome.seconds, outcome.counted_bytes(), outcome.goodput_bps),
+        }
+    }
+
     /// The side of the client, whose samples iperf3 shows, and the other one.
     fn client(&self) -> &[Tick] {
         if self.sends { &self.sender } else { &self.receiver }
@@ -277,10 +292,9 @@ impl Parsed {
             return self.udp_end();
         }
         let outcome = &self.outcome;
-        let (received_s, received_bytes, received_bps, sent_again) = match &outcome.after_omitted {
-            Some(later) => (later.seconds, later.bytes, later.goodput_bps, later.retransmits),
-            None => (outcome.seconds, outcome.bytes, outcome.goodput_bps, outcome.retransmits),
-        };
+        let (received_s, received_bytes, received_bps) = self.received();
+        let sent_again = outcome.after_omitted.as_ref().map_or(outcome.retransmits, |later| later.retransmits);
+        let (mut of_all, mut counted_of_all) = (0_u64, 0_u64);
         let ((sent_base, sent), (received_base, received)) = (self.counted(&self.sender), self.counted(&self.receiver));
         let sent_s = time_s(&sent) - time_s(&sent_base);
         let mut sent_bytes = 0;
@@ -315,9 +329,15 @@ impl Parsed {
                     ("sender", Some(self.sends.into())),
                 ],
             );
-            let bytes = if self.omit_s() > 0.0 { moved(&received_base, &received) } else { stream.bytes };
-            // Its part of the whole rate, which leaves out what had arrived when the first byte was read.
-            let bps = received_bps.map(|bps| bps * bytes as f64 / received_bytes.max(1) as f64);
+            let bytes = if self.omit_s() > 0.0 {
+                moved(&received_base, &received)
+            } else {
+                // Its part of what counts: of which streams the bytes before that were is not known.
+                of_all = of_all.saturating_add(stream.bytes);
+                let until_here = part(received_bytes, of_all, outcome.bytes);
+                until_here - std::mem::replace(&mut counted_of_all, until_here)
+            };
+            let bps = received_bps.and_then(|_| rate(bytes, received_s));
             let mut receiver = carried(0.0, received_s, bytes, bps);
             add(&mut receiver, [("socket", Some(i.into())), ("sender", Some(self.sends.into()))]);
             streams.push(json!({ "sender": sender, "receiver": receiver }));

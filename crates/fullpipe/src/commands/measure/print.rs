@@ -45,12 +45,18 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
         outln!("disks       blocks of {}, direct I/O {direct}", binary(block.0));
     }
     match (outcome.goodput_bps, &outcome.no_rate) {
-        (Some(goodput), _) => outln!(
-            "goodput     {} ({} bytes in {})",
-            format::rate(goodput),
-            format::thousands(outcome.bytes),
-            format::seconds(outcome.seconds)
-        ),
+        (Some(goodput), _) => {
+            let before = match outcome.early_bytes {
+                0 => String::new(),
+                early => format!(", after the first {}", format::thousands(early)),
+            };
+            outln!(
+                "goodput     {} ({} bytes in {}{before})",
+                format::rate(goodput),
+                format::thousands(outcome.counted_bytes()),
+                format::seconds(outcome.seconds)
+            );
+        }
         (None, why) => outln!("goodput     none: {}", why.as_deref().unwrap_or("the record has none")),
     }
     if let Some(later) = &outcome.after_omitted {

@@ -86,11 +86,8 @@ impl Parsed {
         let outcome = &self.outcome;
         let (sent, received) = (self.counted(&self.sender), self.counted(&self.receiver));
         let sent_s = time_s(&sent.1) - time_s(&sent.0);
-        let (received_s, received_bytes, received_bps, udp) = match &outcome.after_omitted {
-            Some(later) => (later.seconds, later.bytes, later.goodput_bps, later.udp),
-            None => (outcome.seconds, outcome.bytes, outcome.goodput_bps, outcome.udp),
-        };
-        let udp = udp.unwrap_or_default();
+        let (received_s, received_bytes, received_bps) = self.received();
+        let udp = outcome.after_omitted.as_ref().map_or(outcome.udp, |later| later.udp).unwrap_or_default();
         let as_sent = |datagrams: u64| {
             let bytes = self.sent_bytes(datagrams);
             carried(0.0, sent_s, bytes, rate(bytes, sent_s))
