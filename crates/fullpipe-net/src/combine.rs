@@ -226,7 +226,11 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
     let interval_ns = end.saturating_sub(first);
     let early_bytes = receiver.report.early_bytes.min(bytes);
     let limits = limits(capacity, [&sender.report.end, &receiver.report.end]);
-    let rate = rate::rate(&Arrivals { bytes, early_bytes, interval_ns, rtt_ns }, &limits);
+    let counts: Vec<UdpCounts> = receiver.report.received.iter().filter_map(|r| r.udp).collect();
+    let sent = streams.iter().filter_map(|stream| Some(stream.udp?.sent)).fold(0, u64::saturating_add);
+    let udp = (!counts.is_empty()).then(|| UdpOutcome::of(sender.report.end.mss, sent, &counts));
+    let datagrams = udp.map(|udp| udp.received);
+    let rate = rate::rate(&Arrivals { bytes, early_bytes, interval_ns, rtt_ns, datagrams }, &limits);
     let cpu = |seen: &Observed| seen.report.cpu_s / seen.report.seconds.max(1e-9);
     // A client's one process serves both directions, the server has a process for each.
     let directions = f64::from(known.directions.max(1));
@@ -234,9 +238,6 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
         Direction::Send => (cpu(&sender) / directions, cpu(&receiver)),
         Direction::Receive => (cpu(&sender), cpu(&receiver) / directions),
     };
-    let counts: Vec<UdpCounts> = receiver.report.received.iter().filter_map(|r| r.udp).collect();
-    let sent = streams.iter().filter_map(|stream| Some(stream.udp?.sent)).fold(0, u64::saturating_add);
-    let udp = (!counts.is_empty()).then(|| UdpOutcome::of(sender.report.end.mss, sent, &counts));
     let evidence = |goodput: f64| Evidence {
         goodput,
         capacity,

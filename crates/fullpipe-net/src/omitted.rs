@@ -74,7 +74,8 @@ pub(crate) fn after(whole: &After<'_>, omit: Duration, samples: [&[Sample]; 2], 
         sender.iter().filter(|sample| sample.t_ns < begin_ns).filter_map(|sample| Some(sample.udt?.pkt_retrans));
     let resent = resent_udt.fold(resent, u64::saturating_add);
     let (bytes, interval_ns) = (whole.bytes.saturating_sub(before), whole.end_ns - begin_ns);
-    let rate = rate::rate(&Arrivals { bytes, early_bytes: 0, interval_ns, rtt_ns: whole.rtt_ns }, limits);
+    let arrived = Arrivals { bytes, early_bytes: 0, interval_ns, rtt_ns: whole.rtt_ns, datagrams: None };
+    let rate = rate::rate(&arrived, limits);
     AfterOmitted {
         omit_s,
         goodput_bps: rate.as_ref().ok().copied(),

@@ -20,6 +20,8 @@ pub(crate) struct Arrivals {
     pub(crate) interval_ns: u64,
     /// Round-trip time of the path, ns.
     pub(crate) rtt_ns: u64,
+    /// Over plain UDP, the datagrams that brought the bytes.
+    pub(crate) datagrams: Option<u64>,
 }
 
 /// A rate that no run can exceed.
@@ -36,8 +38,14 @@ pub(crate) struct Limit {
 /// # Errors
 /// The run has no rate. The text is the reason, for a person.
 pub(crate) fn rate(arrived: &Arrivals, limits: &[Limit]) -> Result<f64, String> {
-    let Arrivals { bytes, early_bytes, interval_ns, rtt_ns } = *arrived;
+    let Arrivals { bytes, early_bytes, interval_ns, rtt_ns, datagrams } = *arrived;
     let later = bytes.saturating_sub(early_bytes);
+    if bytes == 0 {
+        return Err("nothing arrived".to_owned());
+    }
+    if later == 0 && datagrams == Some(1) {
+        return Err(format!("only one datagram ({}) arrived; send more, or for longer", Size(bytes)));
+    }
     if later == 0 {
         return Err(format!("all {} arrived at once; send more, or for longer", Size(bytes)));
     }
@@ -69,7 +77,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn arrivals(bytes: u64, early_bytes: u64, interval_ns: u64) -> Arrivals {
-        Arrivals { bytes, early_bytes, interval_ns, rtt_ns: 10 * MS }
+        Arrivals { bytes, early_bytes, interval_ns, rtt_ns: 10 * MS, datagrams: None }
     }
 
     #[test]
@@ -84,7 +92,16 @@ mod tests {
         for (arrived, why) in [
             (arrivals(10_000, 10_000, 1), "all 10KB arrived at once; send more, or for longer"),
             (arrivals(10_000, 10_000, 3_000 * MS), "all 10KB arrived at once; send more, or for longer"),
-            (arrivals(0, 0, 0), "all 0B arrived at once; send more, or for longer"),
+            (arrivals(0, 0, 0), "nothing arrived"),
+            (arrivals(0, 0, 3_000 * MS), "nothing arrived"),
+            (
+                Arrivals { datagrams: Some(1), ..arrivals(8_972, 8_972, 3_000 * MS) },
+                "only one datagram (8.972KB) arrived; send more, or for longer",
+            ),
+            (
+                Arrivals { datagrams: Some(2), ..arrivals(2_000, 2_000, 3_000 * MS) },
+                "all 2KB arrived at once; send more, or for longer",
+            ),
             (arrivals(20_000, 10_000, 0), "the bytes arrived within 0ns, less than a round trip (10ms); send more"),
             (
                 arrivals(20_000, 10_000, 9 * MS),
@@ -110,7 +127,7 @@ mod tests {
             let early_bytes = bytes.min(up_to(&mut rng, 13.0));
             let (interval_ns, rtt_ns) = (up_to(&mut rng, 13.0), up_to(&mut rng, 9.0));
             let limit = Limit { bps: up_to(&mut rng, 12.0) as f64 + 1.0, what: "the path's capacity" };
-            let arrived = Arrivals { bytes, early_bytes, interval_ns, rtt_ns };
+            let arrived = Arrivals { bytes, early_bytes, interval_ns, rtt_ns, datagrams: None };
             if let Ok(bps) = rate(&arrived, &[limit]) {
                 rates += 1;
                 assert!(bps > 0.0 && bps.is_finite(), "{arrived:?}");
