@@ -46,6 +46,11 @@ impl Failure {
         matches!(self.class, ExitClass::Peer)
     }
 
+    /// Whether the user ended the run.
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self.class, ExitClass::Interrupted)
+    }
+
     /// The exit code.
     pub fn code(&self) -> u8 {
         self.class as u8

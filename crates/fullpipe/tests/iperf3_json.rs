@@ -232,6 +232,56 @@ fn bytes_over_seconds_are_the_rate() {
     }
 }
 
+/// As `iperf3 -J`, which prints an object for every run.
+#[test]
+fn a_run_that_fails_prints_why() {
+    // Nothing listens there: the listener is gone.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for target in [&gone.to_string(), "lab:rtt=1ms,rate=1gbit,kernel=1.2"] {
+        let out = fullpipe(&format!("measure {target} --duration 1s --iperf3-json"));
+        let (code, text) = error(&out);
+        let all: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert!(code != 0 && all["start"]["version"].as_str().unwrap().starts_with("fullpipe "), "{code} {all}");
+        assert_eq!(text.trim(), format!("error: {}", all["error"].as_str().unwrap()));
+        assert_eq!(
+            all["start"]["connecting_to"]["port"].as_u64(),
+            (!target.starts_with("lab:")).then_some(gone.port().into())
+        );
+    }
+    // Each run that fails has an object of its own.
+    let out = fullpipe(&format!("measure {gone} --duration 1s --iperf3-json --repeat 2"));
+    let objects = serde_json::Deserializer::from_slice(&out.stdout).into_iter::<Value>();
+    assert_eq!(objects.map(|one| one.unwrap()["error"].is_string()).collect::<Vec<_>>(), [true, true]);
+    assert!(error(&out).1.contains("2 of 2 measurements failed"));
+}
+
+#[test]
+fn an_interrupted_run_says_so() {
+    let server = Server::start("");
+    let interrupted = |flags: &str, after: std::time::Duration| {
+        let words = format!("measure {} --iperf3-json {flags}", server.address);
+        let child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args(words.split_whitespace())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(after);
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGINT)
+            .unwrap();
+        let done = child.wait_with_output().unwrap();
+        let all: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert!(all["error"].as_str().unwrap().starts_with("interrupt - "), "{all}");
+        assert_eq!(error(&done).0, 130);
+        all
+    };
+    let all = interrupted("--duration 60s --pacing 100mbit", std::time::Duration::from_secs(2));
+    assert!(all["end"]["sum_received"]["bits_per_second"].as_f64() > Some(1e6), "{all}");
+    // Ten probes, one a second, come before the data.
+    let all = interrupted("--duration 2s --probe=1s", std::time::Duration::from_secs(2));
+    assert!(all["end"].as_object().unwrap().is_empty() && all["intervals"] == Value::Array(Vec::new()), "{all}");
+}
+
 #[test]
 fn a_run_without_a_rate_gives_none() {
     let server = Server::start("");

@@ -166,7 +166,14 @@ fn repeat(mut run: Run, args: &Args) -> Result {
         if times > 1 && !args.json && !args.iperf3_json && !args.quiet {
             outln!("{}measurement {} of {times}, {}", if i > 0 { "\n" } else { "" }, i + 1, format::now());
         }
-        match once(&run, args, interrupted) {
+        let measured = once(&run, args, interrupted);
+        if let Err(failure) = &measured
+            && args.iperf3_json
+            && !failure.is_said()
+        {
+            outln!("{:#}", iperf3_json::of_failure(&run, failure));
+        }
+        match measured {
             Ok(()) => {}
             // The next time, the path or the server may be well again.
             Err(failure) if times > 1 && failure.is_remote() => {
@@ -238,7 +245,7 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
     let is_unlimited = run.workload == Workload::Duration(UNLIMITED);
     if !is_unlimited && measured.iter().any(|(_, _, outcome)| outcome.interrupted) {
         let why = "interrupted; the result is of what had been sent until then";
-        return Err(Failure::new(ExitClass::Interrupted, why));
+        return Err(Failure::new(ExitClass::Interrupted, why).said());
     }
     Ok(())
 }

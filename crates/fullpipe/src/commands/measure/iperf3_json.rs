@@ -9,12 +9,16 @@ use std::collections::BTreeMap;
 use fullpipe_path::record::udp::UdpCounts;
 use fullpipe_path::record::{Header, Outcome};
 use fullpipe_path::transport::UNLIMITED;
-use fullpipe_path::{Buffer, Direction, Path, Protocol, Workload};
+use fullpipe_path::{Buffer, Direction, Path, Protocol, Run, Workload};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::intervals::NEARLY;
+use crate::failure::Failure;
 use crate::format;
+
+/// The `error` of a run that the user ended, as iperf3 words it.
+const INTERRUPTED: &str = "interrupt - the client has been terminated by signal";
 
 /// The part of a record's `sample` line that iperf3 also has.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -90,10 +94,36 @@ pub fn of_record(record: &str, every_s: f64) -> serde_json::Result<Value> {
     let parsed = Parsed { header, outcome: serde_json::from_str(last)?, sender, receiver, sends };
     let mut all = json!({ "start": parsed.start(), "intervals": parsed.intervals(every_s), "end": parsed.end() });
     let no_rate = parsed.outcome.after_omitted.as_ref().map_or(&parsed.outcome.no_rate, |later| &later.no_rate);
-    if let Some(why) = no_rate {
+    if parsed.outcome.interrupted && parsed.header.run.workload != Workload::Duration(UNLIMITED) {
+        all["error"] = json!(INTERRUPTED);
+    } else if let Some(why) = no_rate {
         all["error"] = json!(format!("no rate: {why}"));
     }
     Ok(all)
+}
+
+/// Makes iperf3's JSON of a run that has no record, because it failed.
+pub fn of_failure(run: &Run, failure: &Failure) -> Value {
+    let system_info = nix::sys::utsname::uname().map_or_else(
+        |_| "Linux".to_owned(),
+        |name| format!("Linux {} {}", name.nodename().to_string_lossy(), name.release().to_string_lossy()),
+    );
+    let mut start = json!({
+        "connected": [],
+        "version": format!("fullpipe {}", env!("CARGO_PKG_VERSION")),
+        "system_info": system_info,
+    });
+    add(&mut start, [("connecting_to", connecting_to(&run.path))]);
+    let error = if failure.is_interrupt() { INTERRUPTED.to_owned() } else { failure.to_string() };
+    json!({ "start": start, "intervals": [], "end": {}, "error": error })
+}
+
+/// The server of a path; `None` if it is emulated.
+fn connecting_to(path: &Path) -> Option<Value> {
+    match path {
+        Path::Host(host) => Some(json!({ "host": host.name, "port": host.port })),
+        Path::Lab(_) => None,
+    }
 }
 
 /// Adds fields that have a value.
@@ -195,17 +225,13 @@ impl Parsed {
                 "target_bitrate": bitrate,
             },
         });
-        let connecting_to = match &run.path {
-            Path::Host(host) => Some(json!({ "host": host.name, "port": host.port })),
-            Path::Lab(_) => None,
-        };
         let wall_s = self.outcome.real.get("wall_s").and_then(Value::as_f64);
         let began = real.get("ended_unix_s").and_then(Value::as_f64).zip(wall_s).map(|(ended, wall)| ended - wall);
         let timestamp = began.map(|began| {
             let seconds = began.round() as i64;
             json!({ "time": format::http_time(seconds), "timesecs": seconds })
         });
-        add(&mut start, [("connecting_to", connecting_to), ("timestamp", timestamp)]);
+        add(&mut start, [("connecting_to", connecting_to(&run.path)), ("timestamp", timestamp)]);
         let (is_udp, size) = (self.is_udp(), self.header.sender.mss);
         add(&mut start, [("tcp_mss_default", (!is_udp).then(|| client.mss.into()))]);
         add(&mut start["test_start"], [("blksize", is_udp.then(|| size.into()))]);
