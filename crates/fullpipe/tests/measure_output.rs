@@ -34,6 +34,13 @@ fn intervals_come_while_the_run_goes_on() {
         let mut intervals = vec![first];
         intervals.extend(rest.iter().filter(|line| line["kind"] == "interval").cloned());
         assert!((4..=5).contains(&intervals.len()), "{flags}: {intervals:?}");
+        // Each has its time of day, also the last.
+        for interval in &intervals {
+            let of_zero = |interval: &serde_json::Value| {
+                interval["unix_s"].as_f64().unwrap() - interval["end_s"].as_f64().unwrap()
+            };
+            assert!((of_zero(interval) - of_zero(&intervals[0])).abs() < 0.3, "{flags}: {intervals:?}");
+        }
         // They tell of the same bytes as the record's last samples of this side, and join each other.
         let end = if flags == "--reverse" { "receiver" } else { "sender" };
         let last = rest.iter().rev().find(|line| line["kind"] == "sample" && line["end"] == end).unwrap();

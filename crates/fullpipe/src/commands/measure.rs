@@ -374,9 +374,7 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         let side = if run.direction == Direction::Send { Side::Sender } else { Side::Receiver };
         let ours = measured.samples.iter().filter(|sample| sample.end == side);
         let last: Vec<Sample> = ours.skip(seen_samples.get()).cloned().collect();
-        let mut over = intervals.live(&last);
-        over.extend(intervals.rest());
-        print_intervals(&over, args);
+        print_intervals(&intervals.finish(&last), args);
     }
     bar.finish_and_clear();
     if args.guest.is_none() {

@@ -60,7 +60,7 @@ pub struct Interval {
     begin_s: f64,
     /// End on the run's clock, s.
     end_s: f64,
-    /// Time of the end, seconds since 1970 (UTC); only while the run goes on.
+    /// Time of the end, seconds since 1970 (UTC); not in the testbed, whose time is virtual.
     #[serde(skip_serializing_if = "Option::is_none")]
     unix_s: Option<f64>,
     /// Bytes that arrived, or that were acknowledged to the sender.
@@ -149,6 +149,11 @@ struct Totals {
     udp: UdpOutcome,
 }
 
+/// Time of day, seconds since 1970 (UTC).
+fn unix_now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
 /// Cuts a run into intervals.
 #[derive(Debug)]
 pub struct Intervals {
@@ -161,25 +166,44 @@ pub struct Intervals {
     streams: BTreeMap<u16, SampleLine>,
     /// Packets that UDT sent again.
     udt_retransmits: u64,
+    /// Zero of the run's clock, seconds since 1970 (UTC), by the latest samples of the run while it went on.
+    zero_unix_s: Option<f64>,
 }
 
 impl Intervals {
     /// Intervals of a run's side that sends or receives.
     pub fn new(every_s: f64, sends: bool) -> Intervals {
         let (begin, streams) = (Totals::default(), BTreeMap::new());
-        Intervals { every_s, sends, next_s: every_s, begin, streams, udt_retransmits: 0 }
+        Intervals { every_s, sends, next_s: every_s, begin, streams, udt_retransmits: 0, zero_unix_s: None }
     }
 
     /// Takes in samples while the run goes on. Returns the intervals that are over.
     pub fn live(&mut self, samples: &[Sample]) -> Vec<Interval> {
-        let mut over = self.take(samples.iter().filter_map(SampleLine::of));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let at = samples.last().map_or(0.0, |sample| sample.t_ns as f64 / 1e9);
-        for interval in &mut over {
+        if let Some(last) = samples.last() {
             // Samples are handed on soon after they were taken.
-            interval.unix_s = Some(now - (at - interval.end_s));
+            self.zero_unix_s = Some(unix_now_s() - last.t_ns as f64 / 1e9);
         }
-        over
+        let over = self.take(samples.iter().filter_map(SampleLine::of));
+        self.with_time_of_day(over)
+    }
+
+    /// Takes in the last samples of a run that is over, maybe for some time. Returns all intervals that are left.
+    pub fn finish(&mut self, samples: &[Sample]) -> Vec<Interval> {
+        if self.zero_unix_s.is_none() {
+            let last_s = samples.last().map(|sample| sample.t_ns as f64 / 1e9);
+            self.zero_unix_s = last_s.map(|last_s| unix_now_s() - last_s);
+        }
+        let mut over = self.take(samples.iter().filter_map(SampleLine::of));
+        over.extend(self.rest());
+        self.with_time_of_day(over)
+    }
+
+    fn with_time_of_day(&self, over: Vec<Interval>) -> Vec<Interval> {
+        let with_time = |interval: Interval| Interval {
+            unix_s: self.zero_unix_s.map(|zero_s| zero_s + interval.end_s),
+            ..interval
+        };
+        over.into_iter().map(with_time).collect()
     }
 
     /// Takes in samples in the order of their times; those of one time come together. Returns the intervals that are over.
