@@ -164,6 +164,15 @@ fn the_text_names_random_losses() {
     }
 }
 
+#[test]
+fn segments_that_the_path_cannot_carry_are_warned_of() {
+    for (mss, warned) in [(9_000, true), (1_460, false)] {
+        let out = fullpipe(&format!("measure lab:rtt=10ms,rate=100mbit,mtu=1500 --mss {mss} --size 1MB"));
+        let (code, text) = error(&out);
+        assert_eq!((code, text.contains("MSS of 1448 instead of 9000")), (0, warned), "{text}");
+    }
+}
+
 /// A stream that fills its queue of one BDP waits in it; one whose window is half a BDP finds none.
 #[test]
 fn the_record_tells_what_the_load_does_to_the_round_trip() {

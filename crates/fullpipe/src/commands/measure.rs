@@ -222,7 +222,10 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
         }
         Path::Lab(lab) => {
             let measured = in_lab(lab, run, args)?;
-            measured.iter().for_each(|(run, text, _)| show_intervals(text, run, args));
+            for (run, text, _) in &measured {
+                print::warn_of_mss(run, text);
+                show_intervals(text, run, args);
+            }
             measured
         }
     };

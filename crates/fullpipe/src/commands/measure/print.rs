@@ -200,8 +200,37 @@ fn refused_buffer(what: Bottleneck, run: &Run, known: &Known) -> Option<String> 
     Some(format!("{words}, for which its kernel granted {} of the {asked} of --buffer; {remedy}", Size(reported / 2)))
 }
 
-/// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
+/// Bytes of TCP's options in every segment: timestamps (RFC 7323).
+const TIMESTAMPS: u32 = 12;
+
+/// The warning of segments that are smaller than `--mss` asks for.
+fn refused_mss(run: &Run, sender_mss: u32, mtu: Option<u32>) -> Option<String> {
+    let asked = run.transport.mss.filter(|_| run.transport.protocol() == Protocol::Tcp)?;
+    if sender_mss == 0 || sender_mss.saturating_add(TIMESTAMPS) >= u32::from(asked) {
+        return None;
+    }
+    let of_mtu = mtu.map_or_else(String::new, |mtu| format!(" (MTU {mtu})"));
+    Some(format!(
+        "the sender's kernel granted an MSS of {sender_mss} instead of {asked}: more does not fit into the path's packets{of_mtu}; \
+         give a smaller --mss, or leave it out"
+    ))
+}
+
+/// Warns of segments in the testbed, by the run's record, that are smaller than `--mss` asks for.
+pub fn warn_of_mss(run: &Run, record: &str) {
+    let header: serde_json::Value =
+        record.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    let [mss, mtu] = ["mss", "mtu"].map(|key| header["sender"][key].as_u64().and_then(|bytes| bytes.try_into().ok()));
+    if let Some(warning) = refused_mss(run, mss.unwrap_or(0), mtu) {
+        errln!("warning: {warning}");
+    }
+}
+
+/// Warns of buffers that a kernel granted smaller than `--buffer` asks for, and of smaller segments than `--mss` asks for.
 pub fn warn_of_limits(run: &Run, measured: &Measured) {
+    if let Some(warning) = refused_mss(run, measured.sender.mss, measured.sender.mtu) {
+        errln!("warning: {warning}");
+    }
     if let (Some(least), Some(most)) =
         (measured.sender.stream_mtus.iter().min(), measured.sender.stream_mtus.iter().max())
     {
@@ -252,6 +281,30 @@ mod tests {
         let text = latency(&Probed { ended, ..Probed::new(0.1, None, None) });
         assert!(text.starts_with("none under load: ") && text.contains("(lost server while probing"), "{text}");
         assert!(latency(&Probed::new(0.1, None, None)).starts_with("too few probes"));
+    }
+
+    #[test]
+    fn segments_that_do_not_fit_are_warned_of() {
+        let warning = |cc: &str, mss, granted| {
+            let transport =
+                Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss };
+            let path = "host".parse().unwrap();
+            let (workload, direction) = (Workload::Size(Size(1_000_000)), Direction::Receive);
+            let run = Run { path, transport, workload, direction, bidir: false, disks: None, seed: 1, sample: Time(1) };
+            refused_mss(&run, granted, Some(1_500))
+        };
+        let text = warning("cubic", Some(9_000), 1_448).unwrap();
+        assert!(text.contains("granted an MSS of 1448 instead of 9000") && text.contains("(MTU 1500)"), "{text}");
+        assert!(warning("cubic", Some(1_461), 1_448).is_some());
+        // Timestamps are part of what was asked for.
+        for (cc, mss, granted) in [
+            ("cubic", Some(1_460), 1_448),
+            ("cubic", Some(1_400), 1_400),
+            ("cubic", None, 1_448),
+            ("udp", Some(9_000), 8),
+        ] {
+            assert_eq!(warning(cc, mss, granted), None);
+        }
     }
 
     #[test]
