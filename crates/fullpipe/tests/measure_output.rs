@@ -106,6 +106,9 @@ fn the_beginning_can_be_left_out() {
     }
     let record = json_lines(&fullpipe(&format!("measure {} --size 1MB --omit 9s --json", server.address)));
     let later = &record[record.len() - 1]["after_omitted"];
+    // Without a beginning, there is one rate.
+    let record_of_all = json_lines(&fullpipe(&format!("measure {} --size 1MB --omit 0s --json", server.address)));
+    assert!(record_of_all[record_of_all.len() - 1].get("after_omitted").is_none());
     assert!(later["goodput_bps"].is_null() && later["no_rate"].as_str().unwrap().contains("omit less"), "{later}");
 }
 

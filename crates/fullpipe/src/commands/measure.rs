@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result {
     let transport = transport::asked(args)?;
     let protocol = transport.protocol();
     let transport = transport::allowed(transport, &path, args);
-    let omit = args.omit.unwrap_or(Time(0));
+    let omit = args.omit().unwrap_or(Time(0));
     let workload = match (args.size, args.duration) {
         (Some(size), _) => Workload::Size(size),
         (None, duration) => Workload::Duration(Time(duration.unwrap_or(Time(10_000_000_000)).0.saturating_add(omit.0))),
@@ -327,7 +327,7 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         capacity,
         check_memory: args.guest.is_none(),
         proof_key: crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
-        omit: args.omit.map(Time::duration),
+        omit: args.omit().map(Time::duration),
         probe: args.probe.map(Time::duration),
     };
     // Two displays on one terminal would disturb each other.
@@ -394,7 +394,7 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Outcome)>> {
     run.transport.validate_for_lab()?;
     if run.disks.is_some() {
-        disks::check(run, path, args.omit, args.probe.is_some())?;
+        disks::check(run, path, args.omit(), args.probe.is_some())?;
     }
     if args.token_file.is_some() {
         let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed needs no token, leave it out";
@@ -404,7 +404,7 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Ou
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
     let commands = match &run.disks {
         Some(access) => disks::commands(run, path, access, args.stall()),
-        None => guest_commands::guest_commands(run, path, args.stall(), args.omit, args.probe),
+        None => guest_commands::guest_commands(run, path, args.stall(), args.omit(), args.probe),
     };
     let measured = lab.measure(run, path, &commands, args.limit(), &|fraction, words| {
         bar.set_position((fraction * 1_000.0) as u64);

@@ -164,6 +164,11 @@ impl Args {
         self.limit.unwrap_or(Time(3_600_000_000_000)).duration()
     }
 
+    /// The beginning to leave out, if it is longer than nothing.
+    pub(super) fn omit(&self) -> Option<Time> {
+        self.omit.filter(|omit| *omit > Time(0))
+    }
+
     pub(super) fn stall(&self) -> Time {
         self.stall.unwrap_or(Time(60_000_000_000))
     }
