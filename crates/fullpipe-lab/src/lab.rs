@@ -100,7 +100,7 @@ impl Lab {
             progress(fraction.min(1.0), &format!("{:.2} Gb/s", bytes as f64 * 8e-9 / seconds.max(1e-9)));
         })?;
         // The user has typed no command of the guest's, so the error leaves it out.
-        check_programs(&job, &done).map_err(without_command)?;
+        check_programs(&job, &done).map_err(|error| with_losses(without_command(error), path))?;
         let record = if run.disks.is_some() { file::RECORD.to_owned() } else { file::stdout(1) };
         let text = fs::read_to_string(done.out(&record))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
@@ -146,6 +146,24 @@ impl Lab {
 fn without_command(error: LabError) -> LabError {
     match error {
         LabError::Program { output, class, .. } if !output.is_empty() => LabError::Run { why: output, class },
+        other => other,
+    }
+}
+
+/// Least random loss that may be why two programs lose each other.
+const HEAVY_LOSS: f64 = 0.1;
+
+/// An error of a run, with the losses of its path if they may be the reason.
+fn with_losses(error: LabError, path: &LabPath) -> LabError {
+    let (loss, way) = [(path.loss.get(), ""), (path.loss_back.get(), " on the way back")]
+        .into_iter()
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .unwrap_or_default();
+    match error {
+        LabError::Run { why, class: class @ (ExitClass::Peer | ExitClass::Failed) } if loss >= HEAVY_LOSS => {
+            let percent = (loss * 1e3).round() / 10.0;
+            LabError::Run { why: format!("{why}; the path loses {percent}% of its packets{way}"), class }
+        }
         other => other,
     }
 }

@@ -233,6 +233,7 @@ fn a_path_that_loses_nearly_all_says_so() {
     assert!([1, 6].contains(&code), "{code}: {text}");
     assert!(text.starts_with("error: in the testbed, "), "{text}");
     assert!(!text.contains("temporarily unavailable") && !text.contains("--guest"), "{text}");
+    assert!(text.trim_end().ends_with("; the path loses 90% of its packets"), "{text}");
 }
 
 #[test]
