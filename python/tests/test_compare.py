@@ -14,6 +14,7 @@ from fullpipe.analysis.comparison import _mark_slower
 from fullpipe.campaign import LabPath, RunSpec, expand
 from fullpipe.confidence import p_not_below
 from fullpipe.errors import FullpipeError, UsageError
+from fullpipe.report.comparison import difference_figure
 
 GRID = """
 [[grid]]
@@ -317,3 +318,96 @@ def test_thresholds_are_shares(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a threshold of 5 is not from 0 to below 1") as caught:
         compare(side, side, 5)
     assert isinstance(caught.value, FullpipeError)
+
+
+def page_of(tmp_path: Path, command: Command, *arguments: object) -> str:
+    told = command("report", *arguments, "-o", "out.html")
+    assert told.returncode == 0, told.stderr
+    return (tmp_path / "out.html").read_text()
+
+
+def test_the_report_of_two_folders_has_what_the_comparison_has(tmp_path: Path, command: Command) -> None:
+    runs = grid(tmp_path, 'rtt = ["1ms", "2ms", "3ms", "4ms"], rate = "1gbit"')
+    level = {1.0: 0.9, 2.0: 0.7, 3.0: 0.803, 4.0: 0.8}
+    write(tmp_path / "old&new", runs, around(0.8))
+    few = [run for run in runs if rtt(run) < 4 or run.seed == 1]
+    write(tmp_path / "b", few, lambda run: around(level[rtt(run)])(run))
+    torn = next((tmp_path / "b").glob("*-s2-*.ndjson"), next((tmp_path / "b").glob("*.ndjson")))
+    (tmp_path / "b" / "torn.ndjson").write_text(torn.read_text()[:-9])
+    html = page_of(tmp_path, command, "old&new", "b")
+    assert "<h1>Before and after: old&amp;new and b</h1>" in html
+    content = json.loads(command("analyze", "--compare", "old&new", "b", "--json").stdout)
+    assert len(content["cells"]) == 4
+    for cell in content["cells"]:
+        row = f"<td>{cell['rtt_ms']:g}</td>"
+        (found,) = [line for line in html.splitlines() if row in line]
+        assert f"<td>{words.difference(cell)}</td><td>{cell['verdict']}</td>" in found
+        assert f"{cell['name']} at {cell['rtt_ms']:g} ms" in html, "the figure names each cell"
+    assert "4 cells: 1 faster, 1 slower, 1 no difference shown, 1 too few runs" in html
+    assert "b: torn.ndjson" in html and "no result line" in html
+    assert html.count("<svg") == 1 and 'aria-label="Throughput before and after: 1 Gb/s' in html
+    assert "fullpipe report &#39;old&amp;new&#39; b --figure difference -o difference.svg" in html
+    assert not re.search(r'(?:src|href)="(?!#)|url\((?!#)|<script|@import', html), "it needs no other file"
+    assert page_of(tmp_path, command, "old&new", "b") == html, "the same records give the same bytes"
+
+
+def test_the_report_of_two_folders_names_changes_and_lone_cells(tmp_path: Path, command: Command) -> None:
+    both = 'rtt = "11.8ms", rate = ["1gbit", "2gbit"]'
+    write(tmp_path / "x" / "runs", grid(tmp_path, both), around(0.8))
+    slow = grid(tmp_path, f'{both}, kernel = "6.1"', ccs=["cubic", "bbr"])
+    write(tmp_path / "y" / "runs", slow, around(0.7), held='"bottleneck":"\\w+" => "bottleneck":"sndbuf"')
+    html = page_of(tmp_path, command, "x/runs", "y/runs")
+    assert "<h1>Before and after: x/runs and y/runs</h1>" in html
+    assert '<th scope="row">guest kernel</th><td>none</td><td>6.1</td>' in html
+    assert "<h2>Only in y/runs</h2>" in html and "bbr × 1, 1GB at 11.8 ms (1 Gb/s" in html
+    assert "sndbuf in 4 of 4 runs" in html and "A window limited the cells marked !" in html
+    assert html.count("<svg") == 2
+    figure = ["--figure", "difference", "--section"]
+    assert command("report", "x/runs", "y/runs", *figure, 2, "-o", "d.svg").returncode == 0
+    svg = (tmp_path / "d.svg").read_text()
+    assert svg.startswith("<svg") and svg in html
+    wrong = command("report", "x/runs", "y/runs", *figure, 3)
+    assert (wrong.returncode, "the comparison has 1 to 2" in wrong.stderr) == (2, True)
+
+
+def test_a_figure_of_many_cells_shows_those_that_changed_most(tmp_path: Path, command: Command) -> None:
+    many = grid(
+        tmp_path, f'rtt = {[f"{ms}ms" for ms in range(1, 71)]}, rate = "1gbit"'.replace("'", '"'), seeds=2
+    )
+    write(tmp_path / "a", many, lambda run: 0.8)
+    write(tmp_path / "b", many, lambda run: 0.8 + 0.001 * rtt(run))
+    html = page_of(tmp_path, command, "a", "b")
+    assert "The 10 cells that changed least are only in the table." in html
+    assert "cubic × 1, 1GB at 11 ms" in html and "cubic × 1, 1GB at 10 ms" not in html
+    assert "<td>10</td>" in html
+
+
+def test_intervals_without_an_end_and_cells_without_a_difference_are_drawn(tmp_path: Path) -> None:
+    path = 'rtt = ["1ms", "2ms"], rate = "1gbit"'
+    runs = grid(tmp_path, path, seeds=2, workload='duration = "2s"')
+    old = write(tmp_path / "a", runs, lambda run: 0.8 * run.seed - 0.7 if rtt(run) == 1 else 0.0)
+    new = write(tmp_path / "b", runs, around(0.5, 0.001))
+    cells = compare(old, new)["cells"]
+    assert (cells[0]["high"], cells[1]["difference"]) == (None, None)
+    svg = difference_figure(cells, "x")
+    assert "at 1 ms" in svg and "at 2 ms" in svg and "nan" not in svg.lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a", "b", "c", "d"], "a report is about one folder, or compares two; leave out c d"),
+        (["a", "a"], "the report got a twice; give the folders before and after the change"),
+        (["a", "b", "--figure", "box"], "two folders have only the figure 'difference', not 'box'"),
+        (["a", "--figure", "difference"], "the figure 'difference' compares two folders; give a second one"),
+        (["a", "c"], "a and c have no transport on the same path in common"),
+    ],
+)
+def test_wrong_usage_of_the_report(tmp_path: Path, command: Command, arguments: list[str], said: str) -> None:
+    write(tmp_path / "a", grid(tmp_path), around(0.8))
+    write(tmp_path / "b", grid(tmp_path), around(0.8))
+    write(tmp_path / "c", grid(tmp_path, ccs="htcp"), around(0.8))
+    told = command("report", *arguments)
+    assert told.returncode == 2
+    assert said in told.stderr and told.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("*.html"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from fullpipe.cli import run, warn
-from fullpipe.cli.options import Folder, fraction
+from fullpipe.cli.options import Folder, check_differ, fraction
 from fullpipe.errors import FailedError
 from fullpipe.units import counted
 
@@ -26,8 +26,7 @@ def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool)
     from fullpipe.analysis.console import show_comparison
 
     before, after = folders
-    if before.exists() and after.exists() and before.samefile(after):
-        raise click.UsageError(f"--compare got {before} twice; give the folders before and after the change")
+    check_differ(before, after, "--compare")
     content = compare(read_side(before), read_side(after), threshold)
     if as_json:
         print(dump_comparison(content), end="")

@@ -23,6 +23,12 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
+def check_differ(before: Path, after: Path, what: str) -> None:
+    """Refuses a comparison of a folder with itself; `what` names what compares, for the message."""
+    if before.exists() and after.exists() and before.samefile(after):
+        raise click.UsageError(f"{what} got {before} twice; give the folders before and after the change")
+
+
 def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     """Converts the time of an option, such as `10min`, into seconds."""
     if value is None:

@@ -1,4 +1,4 @@
-"""`fullpipe report`: writes one HTML file about records."""
+"""`fullpipe report`: writes one HTML file about records, or about two folders of them."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from fullpipe.cli import run
+from fullpipe.cli.options import check_differ
 from fullpipe.units import counted
 
 
@@ -17,9 +18,10 @@ class FigureName(click.ParamType[str]):
 
     @staticmethod
     def _choice() -> "click.Choice[str]":
+        from fullpipe.report.comparison import DIFFERENCE
         from fullpipe.report.registry import FIGURES
 
-        return click.Choice(list(FIGURES))
+        return click.Choice([*FIGURES, DIFFERENCE])
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """All names, for the help text."""
@@ -31,7 +33,7 @@ class FigureName(click.ParamType[str]):
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folders", metavar="DIR [AFTER]", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "--out",
@@ -51,22 +53,59 @@ class FigureName(click.ParamType[str]):
     default=1,
     help="Take the figure from section N of the page. [default: 1]",
 )
-def report(folder: Path, out: Path | None, figure: str | None, section: int) -> int:
+def report(folders: tuple[Path, ...], out: Path | None, figure: str | None, section: int) -> int:
     """Write one self-contained HTML file about the records in DIR.
 
-    Exit codes: 0 done, 2 wrong usage, 5 no readable record, or the output cannot be written.
+    With two folders of records, DIR before a change and AFTER after it, the file compares them as 'fullpipe
+    analyze --compare' does: for each transport and path in both, how the mean rate changed.
+
+    Exit codes: 0 done, 2 wrong usage or nothing to compare, 5 no readable record, or the output cannot be
+    written.
     """
+    out = out or Path(f"{figure}.svg" if figure else "report.html")
+    if len(folders) > 2:
+        raise click.UsageError(
+            f"a report is about one folder, or compares two; leave out {' '.join(map(str, folders[2:]))}"
+        )
+    if len(folders) == 2:
+        _compare(folders[0], folders[1], out, figure, section)
+    else:
+        _report(folders[0], out, figure, section)
+    return 0
+
+
+def _report(folder: Path, out: Path, figure: str | None, section: int) -> None:
+    """Writes the report of one folder, or one of its figures."""
     from fullpipe.report import figure as write_figure
     from fullpipe.report import report as write
+    from fullpipe.report.comparison import DIFFERENCE
 
-    out = out or Path(f"{figure}.svg" if figure else "report.html")
+    if figure == DIFFERENCE:
+        raise click.UsageError(f"the figure '{DIFFERENCE}' compares two folders; give a second one")
     if figure:
         write_figure(folder, figure, out, section)
         print(f"wrote {out}", file=sys.stderr)
-        return 0
+        return
     count = write(folder, out)
     print(f"wrote {out}: {counted(count, 'run')}", file=sys.stderr)
-    return 0
+
+
+def _compare(before: Path, after: Path, out: Path, figure: str | None, section: int) -> None:
+    """Writes the report of two folders, or its figure."""
+    from fullpipe.analysis import words
+    from fullpipe.analysis.comparison import VERDICTS
+    from fullpipe.report import comparison_figure, report_comparison
+    from fullpipe.report.comparison import DIFFERENCE
+
+    check_differ(before, after, "the report")
+    if figure not in (None, DIFFERENCE):
+        raise click.UsageError(f"two folders have only the figure '{DIFFERENCE}', not '{figure}'")
+    if figure:
+        comparison_figure(before, after, out, section)
+        print(f"wrote {out}", file=sys.stderr)
+        return
+    content = report_comparison(before, after, out)
+    print(f"wrote {out}: {words.verdict_counts(content['cells'], VERDICTS)}", file=sys.stderr)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
-"""The report of a folder of records: one HTML file that needs no other file."""
+"""The report of a folder of records, or of two before and after a change: one HTML file by itself."""
 
+from fullpipe.report.comparison import comparison_figure, report_comparison
 from fullpipe.report.page import figure, report
 
-__all__ = ["figure", "report"]
+__all__ = ["comparison_figure", "figure", "report", "report_comparison"]

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fullpipe import __version__
 from fullpipe.analysis import Source, analyze, load, stored, tables
@@ -20,6 +19,7 @@ from fullpipe.record import list_records, read_failures
 from fullpipe.report import commands, rows
 from fullpipe.report.registry import FIGURES
 from fullpipe.report.section import Section
+from fullpipe.report.style import environment
 from fullpipe.runs import Runs
 
 BOTTLENECKS = {
@@ -94,29 +94,26 @@ def render(folder: Path, source: Source, analysis: dict[str, Any], out: Path) ->
     sections = _sections(folder, source, analysis)
     failures = Counter(str(failure.get("reason")) for failure in read_failures(folder))
     repeats = sorted({p["n"] for s in sections for entry in s.entries for p in entry["points"]})
-    environment = Environment(
-        loader=PackageLoader("fullpipe.report", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
     seen = set(runs.runs["bottleneck"])
-    return environment.get_template("page.html").render(
-        title=about.get("title") or folder.resolve().name,
-        runs=runs.runs.height,
-        transports=runs.runs.select("cc", "streams", "buffer", "pacing_bps").n_unique(),
-        ccs=_listed(runs.runs, "cc"),
-        repeats="–".join(str(n) for n in dict.fromkeys((repeats[0], repeats[-1]))),
-        kernels=_listed(runs.runs, "kernel_sender", "kernel_receiver"),
-        programs=_listed(runs.runs, "program"),
-        failures=sorted(failures.items(), key=lambda item: (-item[1], item[0])),
-        skipped=_skipped(runs),
-        sections=[_context(s, i, about, analysis["level"]) for i, s in enumerate(sections, start=1)],
-        bottlenecks=[(name, words) for name, words in BOTTLENECKS.items() if name in seen],
-        command=commands.whole(folder, about, out),
-        level=f"{100 * analysis['level']:g}%",
-        version=__version__,
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=about.get("title") or folder.resolve().name,
+            runs=runs.runs.height,
+            transports=runs.runs.select("cc", "streams", "buffer", "pacing_bps").n_unique(),
+            ccs=_listed(runs.runs, "cc"),
+            repeats="–".join(str(n) for n in dict.fromkeys((repeats[0], repeats[-1]))),
+            kernels=_listed(runs.runs, "kernel_sender", "kernel_receiver"),
+            programs=_listed(runs.runs, "program"),
+            failures=sorted(failures.items(), key=lambda item: (-item[1], item[0])),
+            skipped=_skipped(runs),
+            sections=[_context(s, i, about, analysis["level"]) for i, s in enumerate(sections, start=1)],
+            bottlenecks=[(name, words) for name, words in BOTTLENECKS.items() if name in seen],
+            command=commands.whole(folder, about, out),
+            level=f"{100 * analysis['level']:g}%",
+            version=__version__,
+        )
     )
 
 

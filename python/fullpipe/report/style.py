@@ -1,4 +1,4 @@
-"""The style of figures: sizes, colours for people with colour blindness, and SVG for the page."""
+"""The style of pages and figures: templates, sizes, colours for people with colour blindness, and SVG."""
 
 import io
 import re
@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 import matplotlib as mpl
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
@@ -53,6 +54,17 @@ def colours(ccs: list[str]) -> dict[str, str]:
     """The colour of each congestion control; common ones always have the same colour."""
     others = sorted(cc for cc in ccs if cc not in COLOURS)
     return COLOURS | {cc: SPARE[i % len(SPARE)] for i, cc in enumerate(others)}
+
+
+def environment() -> Environment:
+    """The environment of the templates of pages; they escape what they insert."""
+    return Environment(
+        loader=PackageLoader("fullpipe.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
 
 
 def new_figure(height_in: float) -> Figure:
