@@ -272,7 +272,12 @@ def test_parquet_is_compared_like_its_records(tmp_path: Path, command: Command) 
         (["--compare", "a", "none"], 5, "none: no such folder or record"),
         (["--compare", "a", "storage"], 2, "storage: has only measurements of storage"),
         (["--compare", "a", "empty"], 5, "empty: contains no readable record"),
-        (["--compare", "a"], 2, "requires 2 arguments"),
+        (["--compare", "a"], 2, "--compare needs two folders, before and after the change"),
+        (["--compare", "a", "--threshold", "5%"], 2, "--compare needs two folders, before and after the "
+         "change; '--threshold' is not one: write './--threshold' if it is"),
+        (["--compare", "--json", "a", "b"], 2, "--compare needs two folders, before and after the change; "
+         "'--json' is not one"),
+        (["a", "-o", "--quick"], 2, "--out needs a folder; '--quick' is not one"),
         (["a", "--compare", "a", "b"], 2, "--compare takes two folders and no third; leave out a"),
         (["--compare", "a", "b", "--quick"], 2, "leave out --quick"),
         (["--compare", "a", "b", "-o", "x"], 2, "leave out --out"),
@@ -400,6 +405,7 @@ def test_intervals_without_an_end_and_cells_without_a_difference_are_drawn(tmp_p
         (["a", "a"], "the report got a twice; give the folders before and after the change"),
         (["a", "b", "--figure", "box"], "two folders have only the figure 'difference', not 'box'"),
         (["a", "--figure", "difference"], "the figure 'difference' compares two folders; give a second one"),
+        (["a", "-o", "--section", "2"], "--out needs a file; '--section' is not one"),
         (["a", "c"], "a and c have no transport on the same path in common"),
     ],
 )

@@ -2,14 +2,16 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fullpipe.cli import run, warn
-from fullpipe.cli.options import Folder, check_differ, fraction
+from fullpipe.cli.options import Folder, check_differ, fraction, refuse_flag
 from fullpipe.errors import FailedError
 from fullpipe.units import counted
 
+TWO_FOLDERS = "two folders, before and after the change"
 WIDTH = 170
 """The columns of the output if stdout is not a terminal."""
 
@@ -47,6 +49,25 @@ def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool)
         )
 
 
+class _Analyze(click.Command):
+    """The command; it says what --compare needs if too little follows it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses the arguments."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadOptionUsage as error:
+            if error.option_name != "--compare":
+                raise
+            raise click.UsageError(f"--compare needs {TWO_FOLDERS}", ctx) from None
+
+
+def _two_folders(_: click.Context, __: click.Parameter, value: tuple[Path, Path] | None) -> Any:
+    for folder in value or ():
+        refuse_flag("--compare", str(folder), TWO_FOLDERS)
+    return value
+
+
 def _check_usage(
     folder: Path | None,
     compared: tuple[Path, Path] | None,
@@ -71,7 +92,7 @@ def _check_usage(
             raise click.UsageError(f"--compare writes no file and has no parts; leave out {name}")
 
 
-@click.command()
+@click.command(cls=_Analyze)
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=Folder(), help="Write the files into this folder. [default: DIR]")
 @click.option(
@@ -86,6 +107,7 @@ def _check_usage(
     metavar="BEFORE AFTER",
     nargs=2,
     type=click.Path(path_type=Path),
+    callback=_two_folders,
     help="Compare the mean rates in two folders, before and after a change, instead of analysing one.",
 )
 @click.option(

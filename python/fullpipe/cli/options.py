@@ -9,6 +9,18 @@ from fullpipe.errors import UsageError
 from fullpipe.units import parse_probability, parse_time
 
 
+def refuse_flag(name: str, value: str, what: str) -> None:
+    """Refuses a value that looks like a flag: click takes whatever follows an option as its value.
+
+    Args:
+        name: The option.
+        value: What it got.
+        what: What it needs, for the message.
+    """
+    if value.startswith("-") and len(value) > 1:
+        raise click.UsageError(f"{name} needs {what}; '{value}' is not one: write './{value}' if it is")
+
+
 class Folder(click.Path):
     """An option that names a folder, which need not exist yet."""
 
@@ -18,9 +30,27 @@ class Folder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Converts the text into a path; refuses a file."""
+        refuse_flag(_name(param), str(value), "a folder")
         if Path(value).is_file():
             self.fail(f"{value} is a file, not a folder; give another name", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class File(click.Path):
+    """An option that names a file to write."""
+
+    def __init__(self) -> None:
+        """Accepts a file that does not exist yet."""
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Converts the text into a path; refuses a folder."""
+        refuse_flag(_name(param), str(value), "a file")
+        return super().convert(value, param, ctx)
+
+
+def _name(param: click.Parameter | None) -> str:
+    return "this option" if param is None else param.opts[-1]
 
 
 def check_differ(before: Path, after: Path, what: str) -> None:

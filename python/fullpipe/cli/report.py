@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from fullpipe.cli import run
-from fullpipe.cli.options import check_differ
+from fullpipe.cli.options import File, check_differ
 from fullpipe.units import counted
 
 
@@ -38,7 +38,7 @@ class FigureName(click.ParamType[str]):
     "-o",
     "--out",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=File(),
     help="Write to FILE. [default: report.html; with --figure, the figure's name and .svg]",
 )
 @click.option(
