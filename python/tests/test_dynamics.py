@@ -1,4 +1,5 @@
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,15 @@ def test_a_periodic_trace_is_recognised(name: str) -> None:
     assert (found.verdict, found.period, found.chaotic) == ("periodic", period, False)
     assert math.isnan(found.exponent) and found.ci is None
     assert f"repeats itself every {period} values" in repr(found)
+
+
+def test_the_share_that_repeats_is_the_measured_one() -> None:
+    """Noise with a share of the signal's variance leaves 1/(1 + share) of the whole variance repeated."""
+    sawtooth = np.arange(3000) % 15.0
+    assert "every 15 values (100% of its variance)" in lyapunov(sawtooth).note
+    noise = np.random.default_rng(1).normal(0, sawtooth.std() * 0.1, 3000)
+    found = re.search(r"every 15 values \(([\d.]+)% of its variance\)", lyapunov(sawtooth + noise).note)
+    assert found is not None and float(found[1]) == pytest.approx(100 / 1.01, abs=0.15)
 
 
 @pytest.mark.parametrize("period", [10, 13, 17])

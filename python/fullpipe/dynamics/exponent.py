@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fullpipe.dynamics.linear import correlation
 from fullpipe.dynamics.locallinear import Bools, Line, lines, slope_errors
 from fullpipe.dynamics.maps import check_values
-from fullpipe.dynamics.periodic import REPEATS, period
+from fullpipe.dynamics.periodic import Period, period
 from fullpipe.dynamics.resampling import ar1_surrogates, block_counts, block_length
 from fullpipe.errors import UsageError
 from fullpipe.run import MIN_DYNAMICS_POINTS
@@ -171,13 +171,11 @@ def _verdict(ci: tuple[float, float], cautious: tuple[float, float], percentile:
     return "stable" if ci[1] < 0 else "undecided"
 
 
-def _periodic(n: int, repeats_after: int) -> Lyapunov:
-    note = (
-        f"it repeats itself every {repeats_after} values ({100 * REPEATS:g}% of its variance), so slopes "
-        "of its map are no exponent"
-    )
+def _periodic(n: int, found: Period) -> Lyapunov:
+    share = f"{100 * found.share:.3g}% of its variance"
+    note = f"it repeats itself every {found.values} values ({share}), so slopes of its map are no exponent"
     return Lyapunov(
-        np.nan, None, np.nan, "periodic", "per step", "local-linear", n, period=repeats_after, note=note
+        np.nan, None, np.nan, "periodic", "per step", "local-linear", n, period=found.values, note=note
     )
 
 
@@ -207,8 +205,8 @@ def _of_line(x: Floats, values: Floats, percentile: float) -> Lyapunov:
 def _local_linear(x: Floats, surrogates: int, replicates: int, random: Generator) -> Lyapunov:
     n, scale = len(x), float(x.std())
     values = (x - x.mean()) / scale
-    if (repeats_after := period(values)) is not None:
-        return _periodic(n, repeats_after)
+    if (found := period(values)) is not None:
+        return _periodic(n, found)
     bandwidths = 1.06 * n**-0.2 * np.array(_BANDWIDTHS)
     series = _with_surrogates(values, ar1_surrogates(values, surrogates, random))
     compared, chosen = _exponents(values, series, bandwidths)

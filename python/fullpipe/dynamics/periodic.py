@@ -1,5 +1,7 @@
 """Recognises traces that repeat themselves, which have no exponent of a map."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,8 +15,17 @@ _PERIODS = 3
 """The fewest periods that a trace has to show."""
 
 
-def period(values: Floats) -> int | None:
-    """The number of values after which a trace repeats itself; None if it does not.
+class Period(NamedTuple):
+    """The period of a trace."""
+
+    values: int
+    """The number of values after which the trace repeats itself."""
+    share: float
+    """The share of its variance that repeats: its correlation with itself one period later."""
+
+
+def period(values: Floats) -> Period | None:
+    """The period after which a trace repeats itself; None if it does not.
 
     A trace repeats itself if its correlation with itself falls below one half and then returns to at least
     :data:`REPEATS`. Noise on a period lowers the correlation by its share of the variance.
@@ -35,4 +46,5 @@ def period(values: Floats) -> int | None:
     # A period that is no whole number of values may return at several lags: take the best of the first.
     gaps = np.flatnonzero(np.diff(again) > 1)
     first = again[: gaps[0] + 1] if len(gaps) else again
-    return int(lags[first[np.argmax(correlation[first])]])
+    best = first[np.argmax(correlation[first])]
+    return Period(int(lags[best]), float(correlation[best]))
