@@ -18,7 +18,15 @@ from fullpipe.errors import RecordError
 from fullpipe.files import whole
 from fullpipe.flatten import RUNS_SCHEMA, flatten, no_comparison, no_rate
 from fullpipe.parquet import collect, scan
-from fullpipe.record import SUFFIXES, Record, first_damaged_line, is_storage, list_records, read_record
+from fullpipe.record import (
+    SUFFIXES,
+    Record,
+    first_damaged_line,
+    is_storage,
+    list_records,
+    read_record,
+    records_in,
+)
 from fullpipe.units import counted
 
 QUEUE_SCHEMA: dict[str, pl.DataType] = {
@@ -73,6 +81,8 @@ class Runs:
     samples: pl.DataFrame
     queue: pl.DataFrame
     skipped: list[Skipped] = field(default_factory=list)
+    stored_samples: int | None = None
+    """The rows of the `samples.parquet` that :func:`write_parquet` wrote, which `samples` then lacks."""
 
     def __repr__(self) -> str:
         """One line with the number of runs, samples and skipped files."""
@@ -81,7 +91,10 @@ class Runs:
         span = f" at {rtts[0]:g} to {rtts[-1]:g} ms" if len(rtts) > 1 else ""
         left_out = f"; {counted(len(self.skipped), 'file')} skipped" if self.skipped else ""
         held = f"{counted(self.runs.height, 'run')} of {ccs or 'nothing'}{span}"
-        return f"Runs({held}; {counted(self.samples.height, 'sample')}{left_out})"
+        samples = counted(self.samples.height, "sample")
+        if self.stored_samples is not None:
+            samples = f"{counted(self.stored_samples, 'sample')} in samples.parquet"
+        return f"Runs({held}; {samples}{left_out})"
 
 
 @dataclass(frozen=True)
@@ -279,15 +292,27 @@ def _read(sources: Iterable[_Source], path: Path, samples: bool) -> Runs:
     )
 
 
+def _warn_of_others(path: Path, out: Path) -> None:
+    """Warns if the tables of one folder are written beside the records of another."""
+    of_path = path if path.is_dir() else path.parent
+    if out.is_dir() and records_in(out) and not out.samefile(of_path):
+        warnings.warn(
+            f"{out} has records of its own: runs.parquet and samples.parquet there are now those of {path}",
+            stacklevel=3,
+        )
+
+
 def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> Runs:
     """Writes `runs.parquet` and `samples.parquet` for a folder of records; only a few records are in memory.
+
+    Warns if `out` has records of its own, of which the tables there then have nothing.
 
     Args:
         path: The folder with the records, or one record.
         out: The folder for the two files.
 
     Returns:
-        The runs, without their samples.
+        The runs, without their samples, whose number is `stored_samples`.
 
     Raises:
         RecordError: The path has nothing readable, or the output cannot be written.
@@ -298,7 +323,7 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
     queues: list[pl.DataFrame] = []
     groups: list[pl.LazyFrame] = []
     batch: list[pl.DataFrame] = []
-    held = 0
+    held = stored = 0
     # The columns are known only after the last record; until then groups of samples wait in files.
     with whole(out / "samples.parquet") as partial, TemporaryDirectory(prefix=".samples-", dir=out) as aside:
 
@@ -313,6 +338,7 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
             queues.append(part.queue)
             batch.append(part.samples)
             held += part.samples.height
+            stored += part.samples.height
             if held >= _GROUP_ROWS:
                 put_aside()
                 held = 0
@@ -324,4 +350,5 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
     runs = pl.DataFrame(rows, schema=RUNS_SCHEMA)
     with whole(out / "runs.parquet") as partial:
         runs.write_parquet(partial)
-    return Runs(runs, pl.DataFrame(schema=samples.collect_schema()), pl.concat(queues), skipped)
+    _warn_of_others(path, out)
+    return Runs(runs, pl.DataFrame(schema=samples.collect_schema()), pl.concat(queues), skipped, stored)

@@ -407,6 +407,30 @@ def test_names_of_files_may_be_text(tmp_path: Path, small: list[RunSpec]) -> Non
     assert len(runs.runs.to_pandas()) == 1
 
 
+def test_written_tables_tell_their_samples(tmp_path: Path, small: list[RunSpec]) -> None:
+    for run in small[:3]:
+        synthetic.write(tmp_path / "a", run, samples=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runs = write_parquet(tmp_path / "a", tmp_path / "b")
+        write_parquet(tmp_path / "a", tmp_path / "a")
+        write_parquet(next((tmp_path / "a").glob("*.ndjson")), tmp_path / "a")
+    rows = pl.read_parquet(tmp_path / "b" / "samples.parquet").height
+    assert rows > 0 and repr(runs).endswith(f"; {rows} samples in samples.parquet)")
+    assert repr(read_runs(tmp_path / "a")).endswith(f"; {rows} samples)")
+
+
+def test_tables_beside_the_records_of_others_are_warned_of(
+    tmp_path: Path, small: list[RunSpec], command: Command
+) -> None:
+    synthetic.write(tmp_path / "a", small[0], samples=2)
+    synthetic.write(tmp_path / "b", small[1], samples=2)
+    told = command("analyze", "a", "-o", "b", "--only", "profile")
+    assert told.returncode == 0
+    warning = "warning: b has records of its own: runs.parquet and samples.parquet there are now those of a\n"
+    assert told.stderr.count("warning") == 1 and warning in told.stderr
+
+
 def test_parquet_reads_back(tmp_path: Path, small: list[RunSpec]) -> None:
     folder = tmp_path / "records"
     for run in small[:3]:
