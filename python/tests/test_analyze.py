@@ -378,8 +378,17 @@ def test_the_window_of_a_run_is_named_with_its_dynamics(bottleneck: str, said: s
 
 def test_two_kinds_of_windows_together_are_most_runs() -> None:
     about = {"mean_bps": 1e9, "n": 7, "high_bps": None, "bottlenecks": {"path": 3, "rwnd": 2, "sndbuf": 2}}
-    assert tables.profile_cell(about) == "1.00 n=7 rwnd"
+    assert tables.profile_cell(about) == "1.00 n=7 rwnd/sndbuf"
+    assert (
+        tables.profile_cell(about | {"bottlenecks": {"path": 3, "rwnd": 3, "sndbuf": 1}}) == "1.00 n=7 rwnd"
+    )
     assert tables.profile_cell(about | {"bottlenecks": {"path": 4, "rwnd": 3}}) == "1.00 n=7 path"
+
+
+def test_bottlenecks_of_as_many_runs_are_all_named() -> None:
+    about = {"mean_bps": 1e9, "n": 2, "high_bps": None, "bottlenecks": {"cwnd": 1, "path": 1}}
+    assert tables.profile_cell(about) == "1.00 n=2 cwnd/path"
+    assert tables.profile_cell(about | {"n": 3, "bottlenecks": {"cwnd": 2, "path": 1}}) == "1.00 n=3 cwnd"
 
 
 def test_no_interval_is_above_the_capacity() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fullpipe.analysis import words
-from fullpipe.analysis.decision import window_limited
+from fullpipe.analysis.decision import WINDOWS, window_limited
 from fullpipe.labels import cell, gbps
 
 Content = Mapping[str, Any]
@@ -39,11 +39,13 @@ def reasons(points: Iterable[Content]) -> list[str]:
 def profile_cell(point: Content) -> str:
     """Formats a point of a profile with what limited most of its runs: `9.41 ±0.02 n=2 path`.
 
-    If windows together limited most runs, it is the window that limited more of them.
+    If windows together limited most runs, it is the window that limited more of them. All that limited as
+    many are named: `9.41 ±0.02 n=2 cwnd/path`.
     """
     held = point["bottlenecks"]
-    name = words.window_name(held) if window_limited(Counter(held).elements()) else next(iter(held))
-    return f"{cell(dict(point))} {name}"
+    if window_limited(Counter(held).elements()):
+        held = {name: runs for name, runs in held.items() if name in WINDOWS}
+    return f"{cell(dict(point))} {words.commonest(held)}"
 
 
 def _side_cell(side: Content) -> str:

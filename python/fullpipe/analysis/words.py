@@ -129,6 +129,12 @@ def window_limited(entry: Content) -> str:
     return f"at {entry['rtt_ms']:g} ms the windows limited {which}: compare again with larger buffers"
 
 
+def commonest(bottlenecks: Mapping[str, int]) -> str:
+    """Names what limited the most of these runs: `path`, or `cwnd/path` if each limited as many."""
+    most = max(bottlenecks.values(), default=0)
+    return "/".join(name for name, runs in bottlenecks.items() if runs == most)
+
+
 def window_name(bottlenecks: Mapping[str, int]) -> str:
     """Names the window that limited the most of these runs: `sndbuf` or `rwnd`; empty if none did."""
     held = [name for name in bottlenecks if name in WINDOWS]
