@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from fullpipe.cli import run, warn
-from fullpipe.cli.options import Folder, check_differ, fraction, refuse_flag
+from fullpipe.cli.options import File, Folder, check_differ, fraction, refuse_flag
 from fullpipe.errors import FailedError
 from fullpipe.units import counted
 
@@ -116,6 +116,12 @@ def _check_usage(
     callback=fraction,
     help="With --compare, exit with 1 if a rate fell by more than this, such as 5%, with 95% confidence.",
 )
+@click.option(
+    "--openmetrics",
+    metavar="FILE",
+    type=File(),
+    help="Also write the last run of each transport and path into FILE, for Prometheus' textfile collector.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables and words.")
 def analyze(
     folder: Path | None,
@@ -124,6 +130,7 @@ def analyze(
     quick: bool,
     compared: tuple[Path, Path] | None,
     threshold: float | None,
+    openmetrics: Path | None,
     as_json: bool,
 ) -> int:
     """Analyse the records in DIR: profiles, the best transport at each RTT, and more.
@@ -139,20 +146,24 @@ def analyze(
     Exit codes: 0 done, 1 a rate fell by more than --threshold, 2 wrong usage or nothing to compare, 5 no
     readable record, or the output cannot be written.
     """
-    _check_usage(folder, compared, threshold, {"--out": out, "--only": only, "--quick": quick})
+    others: dict[str, object] = {"--out": out, "--only": only, "--quick": quick, "--openmetrics": openmetrics}
+    _check_usage(folder, compared, threshold, others)
     if compared is not None:
         _compare(compared, threshold, as_json)
     elif folder is not None:
-        _analyze(folder, out, only, quick, as_json)
+        _analyze(folder, out, only, quick, openmetrics, as_json)
     return 0
 
 
-def _analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_json: bool) -> None:
+def _analyze(
+    folder: Path, out: Path | None, only: str | None, quick: bool, openmetrics: Path | None, as_json: bool
+) -> None:
     """Analyses one folder, writes the files and prints the result."""
     from rich.console import Console
 
     from fullpipe.analysis import dump
     from fullpipe.analysis.console import show, show_storage
+    from fullpipe.analysis.openmetrics import write_openmetrics
     from fullpipe.analysis.pipeline import analyze_folder, analyze_storage
 
     parts = None if only is None else only.split(",")
@@ -165,9 +176,13 @@ def _analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_j
         else:
             show_storage(stored, console)
     if is_all:
+        if openmetrics is not None:
+            raise click.UsageError(f"{folder} has only measurements of storage; leave out --openmetrics")
         return
     with Console(stderr=True).status("analysing"):
         content, runs = analyze_folder(folder, out, parts=parts, quick=quick)
+    if openmetrics is not None:
+        write_openmetrics(folder, openmetrics)
     if as_json:
         print(dump(content), end="")
         return
