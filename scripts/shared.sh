@@ -12,6 +12,6 @@ check_ruff() {
     local programs
     mapfile -t programs < <(grep -ls '^#!.*python3$' scripts/* bench/*)
     (cd python && $python -m ruff format --check --quiet . && $python -m ruff check --quiet .)
-    $python -m ruff format --config python/pyproject.toml --check --quiet lab bench docs/conf.py "${programs[@]}"
-    $python -m ruff check --config python/pyproject.toml --quiet lab bench docs/conf.py "${programs[@]}"
+    $python -m ruff format --config python/pyproject.toml --check --quiet lab bench packaging docs/conf.py "${programs[@]}"
+    $python -m ruff check --config python/pyproject.toml --quiet lab bench packaging docs/conf.py "${programs[@]}"
 }
