@@ -299,6 +299,25 @@ fn a_receiver_needs_no_congestion_control() {
     assert!(received.contains("may not use congestion control 'htcp'"), "{received}");
 }
 
+/// Ctrl-C while the streams are set up, which takes some round trips.
+#[test]
+fn a_run_that_is_interrupted_before_anything_arrived_says_so() {
+    let text = r#"
+        path = { rtt = "200ms", rate = "100mbit" }
+        [[program]]
+        end = "b"
+        run = ["fullpipe", "serve", "--quiet"]
+        [[program]]
+        end = "a"
+        start = "500ms"
+        wait = true
+        run = ["sh", "-c", "timeout -s INT 1.3 fullpipe measure 10.0.2.1 --duration 30s"]
+    "#;
+    let out = scenario(text, &[]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("goodput     none: nothing arrived\n"), "{said}");
+}
+
 #[test]
 fn every_congestion_control_of_the_pool_is_there() {
     for cc in "bbr bic cubic highspeed htcp hybla illinois reno scalable vegas veno westwood yeah".split(' ') {
