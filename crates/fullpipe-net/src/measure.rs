@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fullpipe_path::{Direction, Host, Protocol};
@@ -15,7 +16,7 @@ use crate::one_client::MeasurementId;
 use crate::plausible::{self, Known};
 use crate::probe::Prober;
 use crate::serve::{hello, version_error};
-use crate::session::{self, Control, Observed, Role, Watcher};
+use crate::session::{self, Control, Observed, Progress, Role, Watcher};
 use crate::shared_port::{self, SAME_PORT};
 use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
@@ -76,7 +77,8 @@ pub fn measure(
 }
 
 /// Runs two measurements with a server at once, one in either direction, and returns what was sent, then what was received.
-/// Each has a session of its own at the server. Both are connected at the same time; data move when both are ready. `watcher` is shown the data that this host receives.
+/// Each has a session of its own at the server. Both are connected at the same time; data move when both are ready. `watcher` is shown the data that this host receives, and this host's samples of both
+/// directions.
 ///
 /// # Errors
 /// One of the runs cannot start or does not finish. The other one ends, too.
@@ -98,17 +100,31 @@ pub fn measure_both(
     })?;
     let zero_ns = sys::now_ns() + there.rtt_ns.max(back.rtt_ns);
     let (failed, interrupted) = (AtomicBool::new(false), watcher.interrupted);
+    let (is_shown, tick) = (watcher.show.is_some(), watcher.tick);
     let is_over = || failed.load(Ordering::SeqCst) || interrupted.is_some_and(|is_interrupted| is_interrupted());
     let run = |ready: Ready<'_>, watcher: &Watcher<'_>| {
         ready.run(zero_ns, 2, watcher).inspect_err(|_| failed.store(true, Ordering::SeqCst))
     };
-    // What shows progress is of this thread.
-    let unseen = || Watcher { interrupted: Some(&is_over), ..Watcher::default() };
+    // What shows progress is of this thread, so the other direction's samples are handed over. The lock is held only for that.
+    let sent_samples = Mutex::new(Vec::new());
+    let lock = || sent_samples.lock().unwrap_or_else(PoisonError::into_inner);
+    let send = || {
+        let keep = |seen: &Progress<'_>| lock().extend_from_slice(seen.samples);
+        let show: Option<&dyn Fn(&Progress<'_>)> = if is_shown { Some(&keep) } else { None };
+        run(there, &Watcher { show, tick, interrupted: Some(&is_over) })
+    };
+    let show_both = |seen: &Progress<'_>| {
+        let samples = [std::mem::take(&mut *lock()), seen.samples.to_vec()].concat();
+        if let Some(show) = watcher.show {
+            show(&Progress { samples: &samples, ..*seen });
+        }
+    };
     std::thread::scope(|scope| {
         let sending = std::thread::Builder::new()
-            .spawn_scoped(scope, || run(there, &unseen()))
+            .spawn_scoped(scope, send)
             .map_err(system("starting a thread for a direction"))?;
-        let received = run(back, &Watcher { interrupted: Some(&is_over), ..*watcher });
+        let show: Option<&dyn Fn(&Progress<'_>)> = if is_shown { Some(&show_both) } else { None };
+        let received = run(back, &Watcher { show, tick, interrupted: Some(&is_over) });
         let sent = sending.join().unwrap_or_else(|_| Err(panicked("sending")));
         Ok([sent?, received?])
     })

@@ -1,9 +1,10 @@
 //! What `fullpipe measure` shows while it measures and of a part of a run: intervals, what is omitted, interruption, repetition.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -84,6 +85,122 @@ fn printed_bytes_and_seconds_give_the_printed_rate() {
         let bytes: f64 = bytes.replace(',', "").parse().unwrap();
         // Rate and time have four digits.
         assert!((bytes * 8.0 / seconds / bps - 1.0).abs() < 2e-3, "{text}");
+    }
+}
+
+/// A line of CSV by its columns.
+type CsvRow = BTreeMap<String, String>;
+
+/// Lines of CSV, by the names of the first line.
+fn csv_rows(text: &str) -> Vec<CsvRow> {
+    let mut lines = text.split_terminator("\r\n").map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    let row = |fields: Vec<&str>| {
+        assert_eq!(fields.len(), names.len(), "{fields:?}");
+        names.iter().zip(fields).map(|(name, field)| ((*name).to_owned(), field.to_owned())).collect()
+    };
+    lines.map(row).collect()
+}
+
+fn csv_number(row: &CsvRow, column: &str) -> f64 {
+    row[column].parse().unwrap_or_else(|e| panic!("{column} {e}: {row:?}"))
+}
+
+#[test]
+fn csv_has_a_row_for_each_interval_and_one_for_the_run() {
+    let server = Server::start("");
+    for (flags, streams) in [
+        ("-n 3", 3),
+        ("--reverse", 1),
+        ("--transport udt -n 2", 2),
+        ("--transport udp -n 2", 2),
+        ("--transport udp --reverse", 1),
+        ("--bidir -n 2", 2),
+        ("--bidir --transport udt", 1),
+    ] {
+        let words = format!("measure {} --duration 1500ms -i 500ms --pacing 100mbit --csv {flags}", server.address);
+        let out = fullpipe(&words);
+        let (code, told) = error(&out);
+        assert_eq!(code, 0, "{flags}: {told}");
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(text.ends_with("\r\n") && text.matches('\n').count() == text.matches("\r\n").count(), "{text}");
+        let rows = csv_rows(&text);
+        let directions: &[&str] = match flags {
+            _ if flags.contains("--bidir") => &["send", "receive"],
+            _ if flags.contains("--reverse") => &["receive"],
+            _ => &["send"],
+        };
+        for direction in directions {
+            let rows: Vec<&CsvRow> = rows.iter().filter(|row| row["direction"] == *direction).collect();
+            let of = |kind: &str, stream: &str| -> Vec<&CsvRow> {
+                rows.iter().filter(|row| row["kind"] == kind && row["stream"] == stream).copied().collect()
+            };
+            let (all, results) = (of("interval", "all"), of("result", "all"));
+            // A busy machine may take samples late.
+            assert!((2..=4).contains(&all.len()) && results.len() == 1, "{flags}: {text}");
+            let (result, first) = (results[0], all[0]);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+            assert!((now - csv_number(all[0], "unix_s")).abs() < 20.0, "{flags}: {text}");
+            for two in all.windows(2) {
+                assert_eq!(two[0]["end_s"], two[1]["start_s"], "{flags}");
+            }
+            let total: f64 = all.iter().map(|row| csv_number(row, "bytes")).sum();
+            let bytes = csv_number(result, "bytes");
+            assert!(total <= bytes * 1.1 && total > bytes * 0.5, "{flags}: {total} of {bytes}\n{text}");
+            let seconds = csv_number(result, "end_s") - csv_number(result, "start_s");
+            assert!((1.3..1.9).contains(&seconds), "{flags}: {result:?}");
+            let goodput = csv_number(result, "bits_per_second");
+            assert!((goodput / (bytes * 8.0 / seconds) - 1.0).abs() < 1e-4, "{flags}: {result:?}");
+            for row in &all {
+                let seconds = csv_number(row, "end_s") - csv_number(row, "start_s");
+                let rate = csv_number(row, "bytes") * 8.0 / seconds;
+                assert!((csv_number(row, "bits_per_second") / rate - 1.0).abs() < 1e-3, "{row:?}");
+            }
+            // A stream has rows of its own, and they add up.
+            for (i, row) in all.iter().enumerate() {
+                let parts: f64 = (0..streams)
+                    .filter_map(|stream| of("interval", &stream.to_string()).get(i).map(|row| csv_number(row, "bytes")))
+                    .sum();
+                let wanted = if streams > 1 { csv_number(row, "bytes") } else { 0.0 };
+                assert!((parts - wanted).abs() < 0.5, "{flags}: {text}");
+            }
+            let (udp, sends) = (flags.contains("udp"), *direction == "send");
+            assert_eq!(first["retransmits"].is_empty(), udp || !sends, "{flags}: {first:?}");
+            assert_eq!(first["rtt_ms"].is_empty(), udp || !sends, "{flags}: {first:?}");
+            assert_eq!(first["cwnd_bytes"].is_empty(), !sends || flags.contains("ud"), "{flags}: {first:?}");
+            assert_eq!(first["datagrams_received"].is_empty(), !udp, "{flags}: {first:?}");
+            assert_eq!(result["jitter_ms"].is_empty(), !udp, "{flags}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn csv_comes_while_the_run_goes_on_and_counts_repeated_runs() {
+    let server = Server::start("");
+    let words = format!("measure {} --duration 3s --csv --pacing 50mbit --omit 1s --repeat 2", server.address);
+    let begun = Instant::now();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(words.split_whitespace())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let header = lines.next().unwrap().unwrap();
+    let first = lines.next().unwrap().unwrap();
+    assert!(
+        first.starts_with("interval,1,send,all,0.000000,1.") && begun.elapsed() < Duration::from_secs(3),
+        "{first}"
+    );
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    let rows = csv_rows(
+        &[&[header, first][..], &rest].concat().iter().map(|l| format!("{}\r\n", l.trim_end())).collect::<String>(),
+    );
+    for run in ["1", "2"] {
+        let of = |kind: &str| rows.iter().filter(|row| row["run"] == run && row["kind"] == kind).collect::<Vec<_>>();
+        assert_eq!((of("result").len(), of("after_omitted").len()), (1, 1), "{rows:?}");
+        assert!((4..=5).contains(&of("interval").len()), "{rows:?}");
+        assert!(csv_number(of("after_omitted")[0], "start_s") >= 1.0);
     }
 }
 

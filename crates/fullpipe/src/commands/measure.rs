@@ -1,6 +1,7 @@
 //! `fullpipe measure`: measures one transport over one path, or storage.
 
 mod args;
+mod csv;
 mod disks;
 mod guest_commands;
 mod intervals;
@@ -9,15 +10,13 @@ mod print;
 mod storage;
 mod transport;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io::BufWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_lab::{Lab, LabMeasured};
 use fullpipe_net::measure::{FIRST_ANSWER, MeasureOptions};
-use fullpipe_net::sample::Sample;
-use fullpipe_net::side::Side;
 use fullpipe_net::wire::Request;
 use fullpipe_net::{Measured, NetError};
 use fullpipe_net::{Progress, Watcher};
@@ -110,6 +109,9 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::usage(why));
     }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
+    if args.bidir && args.interval.is_some() && !args.csv {
+        return Err(Failure::usage("--interval has one direction; with --bidir give --csv, or leave one of them out"));
+    }
     if args.iperf3_json && protocol == Protocol::Udt {
         return Err(Failure::usage(
             "--iperf3-json is for TCP and plain UDP, since iperf3 has no UDT; --json has the record of any",
@@ -155,6 +157,9 @@ fn repeat(mut run: Run, args: &Args) -> Result {
     let is_interrupted = || interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
     let begun = Instant::now();
     let mut failures = 0;
+    if args.csv {
+        csv::print_header();
+    }
     for i in 0..times {
         if let Some(every) = args.every {
             let due = every.duration().saturating_mul(i);
@@ -163,10 +168,10 @@ fn repeat(mut run: Run, args: &Args) -> Result {
         if is_interrupted() {
             return Err(Failure::new(ExitClass::Interrupted, "interrupted"));
         }
-        if times > 1 && !args.json && !args.iperf3_json && !args.quiet {
+        if times > 1 && !args.prints_data() && !args.quiet {
             outln!("{}measurement {} of {times}, {}", if i > 0 { "\n" } else { "" }, i + 1, format::now());
         }
-        let measured = once(&run, args, interrupted);
+        let measured = once(&run, args, interrupted, i + 1);
         if let Err(failure) = &measured
             && args.iperf3_json
             && !failure.is_said()
@@ -198,11 +203,11 @@ fn wait_for(left: &dyn Fn() -> Duration, is_over: &dyn Fn() -> bool) {
     }
 }
 
-/// Measures once, writes the records, and prints the results.
-fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
+/// Measures once, writes the records, and prints the results. `number` is that of the measurement, from 1.
+fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>, number: u32) -> Result {
     let measured = match &run.path {
         Path::Host(host) => {
-            let results = on_host(host, run, args, interrupted)?;
+            let results = on_host(host, run, args, interrupted, number)?;
             if let [(described, measured)] = &results[..]
                 && args.json
                 && args.out.is_none()
@@ -224,7 +229,7 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
             let measured = in_lab(lab, run, args)?;
             for (run, text, _) in &measured {
                 print::warn_of_mss(run, text);
-                show_intervals(text, run, args);
+                show_intervals(text, run, args, number);
             }
             measured
         }
@@ -237,6 +242,11 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
             let every_s = args.interval.map_or(1.0, |every| every.duration().as_secs_f64());
             let all = iperf3_json::of_record(text, every_s).map_err(|e| Failure::new(ExitClass::Record, e))?;
             outln!("{all:#}");
+        } else if args.csv {
+            csv::print_result(outcome, number, run.direction);
+            if let Some(why) = outcome.no_rate.as_ref().filter(|_| !args.quiet) {
+                errln!("no rate: {why}");
+            }
         } else if !args.quiet {
             if i > 0 {
                 outln!();
@@ -254,9 +264,10 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
 }
 
 /// Prints intervals that are over, for people below a heading.
-fn print_intervals(over: &[Interval], args: &Args) {
+fn print_intervals(over: &[Interval], args: &Args, number: u32, direction: Direction) {
     for interval in over {
         match serde_json::to_string(interval) {
+            _ if args.csv => csv::print_interval(interval, number, direction),
             Ok(line) if args.json => outln!("{line}"),
             _ if !args.quiet && !args.iperf3_json => {
                 if interval.is_first() {
@@ -270,14 +281,14 @@ fn print_intervals(over: &[Interval], args: &Args) {
 }
 
 /// Prints the intervals of a record.
-fn show_intervals(record: &str, run: &Run, args: &Args) {
-    let Some(every) = args.interval else { return };
+fn show_intervals(record: &str, run: &Run, args: &Args, number: u32) {
+    let Some(every) = args.every() else { return };
     let sends = run.direction == Direction::Send;
     let side = if sends { "sender" } else { "receiver" };
     let mut intervals = Intervals::new(every.duration().as_secs_f64(), sends);
     let mut over = intervals.take(record.lines().filter_map(|line| SampleLine::read(line, side)));
     over.extend(intervals.rest());
-    print_intervals(&over, args);
+    print_intervals(&over, args, number, run.direction);
 }
 
 /// Reads a path from the command line, or from a TOML file.
@@ -302,7 +313,13 @@ fn storage_of(folder: &str) -> String {
 }
 
 /// Measures to a real host, or from inside the guest. Returns a result for each direction in which data moved.
-fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result<Vec<(Run, Measured)>> {
+fn on_host(
+    host: &Host,
+    run: &Run,
+    args: &Args,
+    interrupted: Option<&AtomicBool>,
+    number: u32,
+) -> Result<Vec<(Run, Measured)>> {
     // In the guest, the record describes the emulated path, not the address at its end.
     let described = match &args.guest {
         Some(path) => Run { path: path.parse()?, ..run.clone() },
@@ -331,22 +348,26 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         probe: args.probe.map(Time::duration),
     };
     // Two displays on one terminal would disturb each other.
-    let quiet = args.quiet || args.json || args.iperf3_json || args.interval.is_some();
+    let every = args.every();
+    let quiet = args.quiet || args.prints_data() || every.is_some();
     let total = match run.workload {
         Workload::Size(size) => size.0,
         Workload::Duration(UNLIMITED) => 0,
         Workload::Duration(time) => time.0,
     };
     let bar = progress::bar(total, &run.transport.to_string(), quiet);
-    // Number of this side's samples that the display has seen.
-    let seen_samples = Cell::new(0);
-    let intervals = RefCell::new(
-        args.interval.map(|every| Intervals::new(every.duration().as_secs_f64(), run.direction == Direction::Send)),
-    );
+    let directions: &[Direction] =
+        if run.bidir { &[Direction::Send, Direction::Receive] } else { std::slice::from_ref(&run.direction) };
+    let intervals_of = |every: Time| {
+        let of = |direction: &Direction| {
+            (*direction, Intervals::new(every.duration().as_secs_f64(), *direction == Direction::Send))
+        };
+        directions.iter().map(of).collect::<Vec<_>>()
+    };
+    let intervals = RefCell::new(every.map(intervals_of).unwrap_or_default());
     let show = |seen: &Progress<'_>| {
-        if let Some(intervals) = &mut *intervals.borrow_mut() {
-            print_intervals(&intervals.live(seen.samples), args);
-            seen_samples.set(seen_samples.get() + seen.samples.len());
+        for (direction, intervals) in &mut *intervals.borrow_mut() {
+            print_intervals(&intervals.live(seen.samples), args, number, *direction);
         }
         bar.set_position(match run.workload {
             Workload::Size(_) => seen.bytes,
@@ -354,11 +375,11 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         });
         bar.set_message(format!("{:.2} Gb/s", seen.bytes as f64 * 8e-9 / seen.seconds.max(1e-9)));
     };
-    let is_shown = args.interval.is_some() || progress::watched(quiet);
+    let is_shown = every.is_some() || progress::watched(quiet);
     let is_interrupted = || interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
     let watcher = Watcher {
         show: is_shown.then_some(&show),
-        tick: args.interval.map(|every| every.duration().min(Duration::from_millis(100))),
+        tick: every.map(|every| every.duration().min(Duration::from_millis(100))),
         interrupted: Some(&is_interrupted),
     };
     let measured = if run.bidir {
@@ -370,14 +391,11 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
         && let Some(transport) = transport::instead(&run.transport, cc, args)
     {
         bar.finish_and_clear();
-        return on_host(host, &Run { transport, ..run.clone() }, args, interrupted);
+        return on_host(host, &Run { transport, ..run.clone() }, args, interrupted, number);
     }
     let measured = measured.map_err(|error| hints::of_host(error, storage_of))?;
-    if let (Some(mut intervals), Some(measured)) = (intervals.into_inner(), measured.first()) {
-        let side = if run.direction == Direction::Send { Side::Sender } else { Side::Receiver };
-        let ours = measured.samples.iter().filter(|sample| sample.end == side);
-        let last: Vec<Sample> = ours.skip(seen_samples.get()).cloned().collect();
-        print_intervals(&intervals.finish(&last), args);
+    for ((direction, mut intervals), measured) in intervals.into_inner().into_iter().zip(&measured) {
+        print_intervals(&intervals.finish(&measured.samples), args, number, direction);
     }
     bar.finish_and_clear();
     if args.guest.is_none() {
@@ -386,8 +404,8 @@ fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>
     if !run.bidir {
         return Ok(measured.into_iter().map(|measured| (described.clone(), measured)).collect());
     }
-    let directions = [Direction::Send, Direction::Receive].map(|direction| Run { direction, ..described.clone() });
-    Ok(directions.into_iter().zip(measured).collect())
+    let runs = directions.iter().map(|direction| Run { direction: *direction, ..described.clone() });
+    Ok(runs.zip(measured).collect())
 }
 
 /// Measures over an emulated path. Returns a record for each direction in which data moved.
@@ -401,7 +419,7 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Ou
         return Err(Failure::usage(why));
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
-    let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
+    let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.prints_data());
     let commands = match &run.disks {
         Some(access) => disks::commands(run, path, access, args.stall()),
         None => guest_commands::guest_commands(run, path, args.stall(), args.omit(), args.probe),

@@ -73,7 +73,7 @@ pub struct Args {
     #[arg(conflicts_with = "bidir")]
     pub(super) probe: Option<Time>,
     /// Send and receive at once: two results, and two records that say so
-    #[arg(long, conflicts_with_all = ["reverse", "interval"])]
+    #[arg(long, conflicts_with = "reverse")]
     pub(super) bidir: bool,
     /// Print a line for each interval, such as 1s; in the testbed, once the run is over
     #[arg(long, short = 'i', value_name = "TIME")]
@@ -100,6 +100,9 @@ pub struct Args {
     /// Print the result as iperf3 does with -J, with intervals of 1s or --interval; fields that fullpipe does not know are left out
     #[arg(long, conflicts_with_all = ["json", "bidir"])]
     pub(super) iperf3_json: bool,
+    /// Print a table as CSV on stdout: a row for each interval of 1s or --interval as it ends, then one for the whole run
+    #[arg(long, conflicts_with_all = ["json", "iperf3_json"])]
+    pub(super) csv: bool,
     /// Print only errors
     #[arg(long)]
     pub(super) quiet: bool,
@@ -143,6 +146,7 @@ impl Args {
             (self.interval.is_some(), "--interval"),
             (self.repeat.is_some(), "--repeat"),
             (self.iperf3_json, "--iperf3-json"),
+            (self.csv, "--csv"),
             (self.seed.is_some() && !in_lab, "--seed"),
             (self.sample.is_some(), "--sample"),
             (self.stall.is_some(), "--stall"),
@@ -157,6 +161,16 @@ impl Args {
     /// The flags that paths and storage share.
     pub(super) fn common(&self) -> storage::Common {
         storage::Common { size: self.size, out: self.out.clone(), json: self.json, quiet: self.quiet }
+    }
+
+    /// Length of the intervals that are printed, if any are.
+    pub(super) fn every(&self) -> Option<Time> {
+        self.interval.or(self.csv.then_some(Time(1_000_000_000)))
+    }
+
+    /// Whether what is printed is for programs.
+    pub(super) fn prints_data(&self) -> bool {
+        self.json || self.iperf3_json || self.csv
     }
 
     /// Most real time that a guest may take.

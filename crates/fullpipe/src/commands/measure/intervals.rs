@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::sample::Sample;
+use fullpipe_net::side::Side;
 use fullpipe_path::record::udp::{UdpCounts, UdpOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -57,39 +58,42 @@ pub struct Interval {
     /// Always `interval`.
     kind: &'static str,
     /// Begin on the run's clock, s.
-    begin_s: f64,
+    pub(super) begin_s: f64,
     /// End on the run's clock, s.
-    end_s: f64,
+    pub(super) end_s: f64,
     /// Time of the end, seconds since 1970 (UTC); not in the testbed, whose time is virtual.
     #[serde(skip_serializing_if = "Option::is_none")]
-    unix_s: Option<f64>,
+    pub(super) unix_s: Option<f64>,
     /// Bytes that arrived, or that were acknowledged to the sender.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Their rate, bit/s.
-    bps: f64,
+    pub(super) bps: f64,
     /// Segments or packets that were sent again; only at a sender over TCP or UDT.
     #[serde(skip_serializing_if = "Option::is_none")]
-    retransmits: Option<u64>,
+    pub(super) retransmits: Option<u64>,
     /// Smoothed round-trip time at the end, mean of the streams, s; only at the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
-    rtt_s: Option<f64>,
+    pub(super) rtt_s: Option<f64>,
     /// Congestion windows at the end, sum of the streams, bytes; only at a sender over TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cwnd_bytes: Option<u64>,
+    pub(super) cwnd_bytes: Option<u64>,
     /// Over plain UDP: what the receiver counted. At the sender, its reports of a moment ago.
     #[serde(skip_serializing_if = "Option::is_none")]
-    udp: Option<Datagrams>,
+    pub(super) udp: Option<Datagrams>,
+    /// The same for each stream, if there are several.
+    #[serde(skip)]
+    pub(super) streams: Vec<(u16, Interval)>,
 }
 
 /// What became of an interval's datagrams, on all streams.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-struct Datagrams {
-    received: u64,
-    lost: u64,
-    out_of_order: u64,
-    duplicates: u64,
+pub(super) struct Datagrams {
+    pub(super) received: u64,
+    pub(super) lost: u64,
+    pub(super) out_of_order: u64,
+    pub(super) duplicates: u64,
     /// At the interval's end, mean of the streams, s.
-    jitter_s: f64,
+    pub(super) jitter_s: f64,
 }
 
 impl Datagrams {
@@ -140,13 +144,26 @@ impl Interval {
     }
 }
 
-/// Bytes and retransmissions of all streams at one time.
+/// Bytes and retransmissions of streams at one time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Totals {
     t_s: f64,
     bytes: u64,
     retransmits: u64,
     udp: UdpOutcome,
+}
+
+impl Totals {
+    /// Sums of streams, given what UDT has sent again on them.
+    fn of(lines: &[&SampleLine], udt_retransmits: u64) -> Totals {
+        let counts: Vec<UdpCounts> = lines.iter().filter_map(|line| line.udp).collect();
+        Totals {
+            t_s: lines.iter().map(|line| line.t).fold(0.0, f64::max),
+            bytes: lines.iter().map(|line| line.bytes).fold(0, u64::saturating_add),
+            retransmits: lines.iter().map(|line| line.total_retrans).fold(udt_retransmits, u64::saturating_add),
+            udp: UdpOutcome::of(0, 0, &counts),
+        }
+    }
 }
 
 /// Time of day, seconds since 1970 (UTC).
@@ -162,48 +179,60 @@ pub struct Intervals {
     /// End of the interval that goes on, s.
     next_s: f64,
     begin: Totals,
+    /// The begin for each stream.
+    stream_begins: BTreeMap<u16, Totals>,
     /// The last line of each stream.
     streams: BTreeMap<u16, SampleLine>,
-    /// Packets that UDT sent again.
-    udt_retransmits: u64,
+    /// Packets that UDT sent again on each stream.
+    udt_retransmits: BTreeMap<u16, u64>,
     /// Zero of the run's clock, seconds since 1970 (UTC), by the latest samples of the run while it went on.
     zero_unix_s: Option<f64>,
+    /// Number of samples that came while the run went on.
+    seen_samples: usize,
 }
 
 impl Intervals {
     /// Intervals of a run's side that sends or receives.
     pub fn new(every_s: f64, sends: bool) -> Intervals {
-        let (begin, streams) = (Totals::default(), BTreeMap::new());
-        Intervals { every_s, sends, next_s: every_s, begin, streams, udt_retransmits: 0, zero_unix_s: None }
+        Intervals {
+            every_s,
+            sends,
+            next_s: every_s,
+            begin: Totals::default(),
+            stream_begins: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            udt_retransmits: BTreeMap::new(),
+            zero_unix_s: None,
+            seen_samples: 0,
+        }
     }
 
-    /// Takes in samples while the run goes on. Returns the intervals that are over.
+    /// Takes in samples of this side, and leaves out others, while the run goes on. Returns the intervals that are over.
     pub fn live(&mut self, samples: &[Sample]) -> Vec<Interval> {
-        if let Some(last) = samples.last() {
+        let ours: Vec<&Sample> = samples.iter().filter(|sample| sample.end == self.side()).collect();
+        self.seen_samples += ours.len();
+        if let Some(last) = ours.last() {
             // Samples are handed on soon after they were taken.
             self.zero_unix_s = Some(unix_now_s() - last.t_ns as f64 / 1e9);
         }
-        let over = self.take(samples.iter().filter_map(SampleLine::of));
-        self.with_time_of_day(over)
+        self.take(ours.into_iter().filter_map(SampleLine::of))
     }
 
-    /// Takes in the last samples of a run that is over, maybe for some time. Returns all intervals that are left.
+    /// Takes in what has not come yet of all samples of a run that is over, maybe for some time. Returns all intervals that are left.
     pub fn finish(&mut self, samples: &[Sample]) -> Vec<Interval> {
+        let ours = samples.iter().filter(|sample| sample.end == self.side());
+        let last: Vec<&Sample> = ours.skip(self.seen_samples).collect();
         if self.zero_unix_s.is_none() {
-            let last_s = samples.last().map(|sample| sample.t_ns as f64 / 1e9);
+            let last_s = last.last().map(|sample| sample.t_ns as f64 / 1e9);
             self.zero_unix_s = last_s.map(|last_s| unix_now_s() - last_s);
         }
-        let mut over = self.take(samples.iter().filter_map(SampleLine::of));
+        let mut over = self.take(last.into_iter().filter_map(SampleLine::of));
         over.extend(self.rest());
-        self.with_time_of_day(over)
+        over
     }
 
-    fn with_time_of_day(&self, over: Vec<Interval>) -> Vec<Interval> {
-        let with_time = |interval: Interval| Interval {
-            unix_s: self.zero_unix_s.map(|zero_s| zero_s + interval.end_s),
-            ..interval
-        };
-        over.into_iter().map(with_time).collect()
+    fn side(&self) -> Side {
+        if self.sends { Side::Sender } else { Side::Receiver }
     }
 
     /// Takes in samples in the order of their times; those of one time come together. Returns the intervals that are over.
@@ -214,7 +243,8 @@ impl Intervals {
             if of_last_time {
                 over.extend(self.cut());
             }
-            self.udt_retransmits = self.udt_retransmits.saturating_add(sample.pkt_retrans);
+            let resent = self.udt_retransmits.entry(sample.stream).or_default();
+            *resent = resent.saturating_add(sample.pkt_retrans);
             self.streams.insert(sample.stream, sample);
         }
         over.extend(self.cut());
@@ -239,35 +269,45 @@ impl Intervals {
     }
 
     fn end(&mut self) -> Interval {
-        let lines = self.streams.values();
-        let resent = lines.clone().map(|line| line.total_retrans).fold(self.udt_retransmits, u64::saturating_add);
-        let counts: Vec<UdpCounts> = lines.clone().filter_map(|line| line.udp).collect();
-        let now = Totals {
-            t_s: lines.clone().map(|line| line.t).fold(0.0, f64::max),
-            bytes: lines.clone().map(|line| line.bytes).fold(0, u64::saturating_add),
-            retransmits: resent,
-            udp: UdpOutcome::of(0, 0, &counts),
-        };
+        let lines: Vec<&SampleLine> = self.streams.values().collect();
+        let now = Totals::of(&lines, self.udt_retransmits.values().copied().fold(0, u64::saturating_add));
+        let mut interval = self.between(&lines, &self.begin, &now);
+        let mut begins = BTreeMap::new();
+        for (stream, line) in &self.streams {
+            let resent = self.udt_retransmits.get(stream).copied().unwrap_or(0);
+            let now = Totals::of(&[line], resent);
+            let begin = self.stream_begins.get(stream).copied().unwrap_or_default();
+            if lines.len() > 1 {
+                interval.streams.push((*stream, self.between(&[line], &begin, &now)));
+            }
+            begins.insert(*stream, now);
+        }
+        (self.begin, self.stream_begins) = (now, begins);
+        interval
+    }
+
+    /// What streams, whose last lines these are, carried between two times.
+    fn between(&self, lines: &[&SampleLine], begin: &Totals, now: &Totals) -> Interval {
         let rtts_s: Vec<f64> =
-            lines.clone().filter_map(|line| line.rtt.map(|us| us / 1e6).or(line.ms_rtt.map(|ms| ms / 1e3))).collect();
-        let windows: Vec<u64> = lines.filter_map(|line| Some(line.snd_cwnd?.saturating_mul(line.snd_mss))).collect();
-        let bytes = now.bytes.saturating_sub(self.begin.bytes);
-        let interval = Interval {
+            lines.iter().filter_map(|line| line.rtt.map(|us| us / 1e6).or(line.ms_rtt.map(|ms| ms / 1e3))).collect();
+        let windows: Vec<u64> =
+            lines.iter().filter_map(|line| Some(line.snd_cwnd?.saturating_mul(line.snd_mss))).collect();
+        let is_udp = lines.iter().any(|line| line.udp.is_some());
+        let bytes = now.bytes.saturating_sub(begin.bytes);
+        Interval {
             kind: "interval",
-            begin_s: self.begin.t_s,
+            begin_s: begin.t_s,
             end_s: now.t_s,
-            unix_s: None,
+            unix_s: self.zero_unix_s.map(|zero_s| zero_s + now.t_s),
             bytes,
-            bps: bytes as f64 * 8.0 / (now.t_s - self.begin.t_s).max(1e-9),
-            retransmits: (self.sends && counts.is_empty())
-                .then(|| now.retransmits.saturating_sub(self.begin.retransmits)),
+            bps: bytes as f64 * 8.0 / (now.t_s - begin.t_s).max(1e-9),
+            retransmits: (self.sends && !is_udp).then(|| now.retransmits.saturating_sub(begin.retransmits)),
             rtt_s: (self.sends && !rtts_s.is_empty()).then(|| rtts_s.iter().sum::<f64>() / rtts_s.len() as f64),
             cwnd_bytes: (self.sends && !windows.is_empty())
                 .then(|| windows.iter().copied().fold(0, u64::saturating_add)),
-            udp: (!counts.is_empty()).then(|| Datagrams::between(&self.begin.udp, &now.udp)),
-        };
-        self.begin = now;
-        interval
+            udp: is_udp.then(|| Datagrams::between(&begin.udp, &now.udp)),
+            streams: Vec::new(),
+        }
     }
 }
 
