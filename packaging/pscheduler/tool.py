@@ -152,8 +152,8 @@ def _reasons(spec):
                 seconds(spec[key])
         except InputError as error:
             reasons.append(f"{key}: {error}")
-    if spec.get("parallel", 1) > 64:
-        reasons.append("fullpipe sends over at most 64 streams")
+    if spec.get("parallel", 1) > 256:
+        reasons.append("fullpipe sends over at most 256 streams")
     if spec.get("bandwidth") and spec.get("fq-rate"):
         reasons.append("bandwidth and fq-rate exclude each other")
     if (spec.get("ip-tos") or 0) & 3:

@@ -11,8 +11,11 @@ use crate::dscp::Dscp;
 use crate::exit::{Classified, ExitClass};
 use crate::units::{Rate, Size, Time, UnitError, serde_as_text};
 
-/// Most parallel streams of one transport.
+/// Most parallel streams of a copy, and of UDT: a stream over UDT takes 12 MB at each end, and a server's process has 4 GB.
 pub const MAX_STREAMS: u16 = 64;
+
+/// Most parallel streams of a measurement over TCP or plain UDP.
+pub const MAX_MEASURED_STREAMS: u16 = 256;
 
 /// Slowest pacing rate. Below it, a packet takes longer than any timeout; the kernel takes a rate of zero for no limit.
 pub const MIN_PACING: Rate = Rate(64_000);
@@ -106,8 +109,15 @@ impl fmt::Display for Protocol {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TransportError {
     /// The number of streams is out of range.
-    #[error("{0} streams: give from 1 to {MAX_STREAMS}")]
-    Streams(u16),
+    #[error("{streams} streams: give from 1 to {most}{over}", over = if *is_udt { " over UDT" } else { "" })]
+    Streams {
+        /// The number that was asked for.
+        streams: u16,
+        /// The largest number.
+        most: u16,
+        /// Whether another protocol allows more.
+        is_udt: bool,
+    },
     /// No kernel can have a congestion control of this name.
     #[error("'{0}' is not the name of a congestion control")]
     Name(String),
@@ -248,9 +258,8 @@ impl Transport {
     /// # Errors
     /// The number of streams is out of range, the pacing rate too slow, or the congestion control's name impossible.
     pub fn validate(&self) -> Result<(), TransportError> {
-        if self.streams == 0 || self.streams > MAX_STREAMS {
-            return Err(TransportError::Streams(self.streams));
-        }
+        let is_udt = self.protocol() == Protocol::Udt;
+        self.check_streams(if is_udt { MAX_STREAMS } else { MAX_MEASURED_STREAMS }, is_udt)?;
         // TCP_CA_NAME_MAX is 16, the closing zero included (include/net/tcp.h).
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
         if self.cc.is_empty() || self.cc.len() > 15 || !self.cc.chars().all(plain) {
@@ -267,11 +276,17 @@ impl Transport {
         }
     }
 
+    fn check_streams(&self, most: u16, is_udt: bool) -> Result<(), TransportError> {
+        let streams = self.streams;
+        if (1..=most).contains(&streams) { Ok(()) } else { Err(TransportError::Streams { streams, most, is_udt }) }
+    }
+
     /// Checks the values of a transport that is to carry a copy.
     ///
     /// # Errors
-    /// As for [`Transport::validate`]; or it loses data.
+    /// As for [`Transport::validate`], with fewer streams; or it loses data.
     pub fn validate_for_copy(&self) -> Result<(), TransportError> {
+        self.check_streams(MAX_STREAMS, false)?;
         self.validate()?;
         if self.protocol() == Protocol::Udp { Err(TransportError::Lossy) } else { Ok(()) }
     }
@@ -432,8 +447,20 @@ mod tests {
         let mut t =
             Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
         assert!(t.validate_for_lab().is_ok());
+        for (cc, streams, valid, for_copy) in [
+            ("cubic", 0, false, false),
+            ("cubic", 64, true, true),
+            ("cubic", 65, true, false),
+            ("cubic", 256, true, false),
+            ("cubic", 257, false, false),
+            (UDT, 64, true, true),
+            (UDT, 65, false, false),
+        ] {
+            let t = Transport { cc: cc.into(), streams, ..t.clone() };
+            assert_eq!((t.validate().is_ok(), t.validate_for_copy().is_ok()), (valid, for_copy), "{t}");
+        }
         t.streams = 65;
-        assert_eq!(t.validate(), Err(TransportError::Streams(65)));
+        assert_eq!(t.validate_for_copy().unwrap_err().to_string(), "65 streams: give from 1 to 64");
         t.streams = 1;
         t.cc = "cubicc".into();
         assert!(t.validate().is_ok());

@@ -374,3 +374,35 @@ fn probes_that_are_refused_or_too_few() {
     let probe = &record.last().unwrap()["probe"];
     assert!(probe["idle"].is_object() && probe["loaded"].is_null() && probe["grade"].is_null(), "{probe}");
 }
+
+/// More streams than a copy has, and than a server lets in of unknown connections.
+#[test]
+fn many_streams_carry_exactly_what_was_asked_for() {
+    for ports in ["", "--data-ports same"] {
+        let server = Server::start(ports);
+        for (streams, flags) in [(128, ""), (128, "--reverse"), (256, ""), (128, "--bidir"), (256, "--reverse")] {
+            // Not a multiple of the number of streams.
+            let lines = measure(&server, &format!("-n {streams} --size 40000007B {flags}"));
+            let results: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "result").collect();
+            assert_eq!(results.len(), 1 + usize::from(flags == "--bidir"), "{streams} {flags} {ports}");
+            for result in results {
+                let parts: Vec<u64> =
+                    result["streams"].as_array().unwrap().iter().map(|s| s["bytes"].as_u64().unwrap()).collect();
+                assert_eq!((result["bytes"].as_u64(), parts.len()), (Some(40_000_007), streams), "{flags} {ports}");
+                let share = 40_000_007 / streams as u64;
+                assert!(parts.iter().all(|part| (share..=share + 1).contains(part)), "{parts:?}");
+                assert_eq!(parts.iter().sum::<u64>(), 40_000_007);
+            }
+        }
+    }
+    let server = Server::start("");
+    for flags in ["", "--reverse"] {
+        let words = format!("-n 256 --transport udp --pacing 100mbit --datagram-size 1200 --duration 1s {flags}");
+        let lines = measure(&server, &words);
+        let result = &lines[lines.len() - 1];
+        let parts = result["streams"].as_array().unwrap();
+        assert!(parts.len() == 256 && parts.iter().all(|part| part["udp"]["received"].as_u64() > Some(20)), "{result}");
+    }
+    let (code, text) = error(&fullpipe(&format!("measure {} -n 65 --transport udt", server.address)));
+    assert!(code == 2 && text.contains("65 streams: give from 1 to 64 over UDT"), "{code} {text}");
+}

@@ -28,7 +28,7 @@ pub use self::args::Args;
 use self::intervals::{Interval, Intervals, SampleLine};
 use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
-use crate::{format, hints, interrupt, progress, run_record};
+use crate::{format, hints, interrupt, progress, rlimit, run_record};
 
 /// Longest time between two probes: before the data, ten are sent.
 const MAX_PROBE: Duration = Duration::from_secs(1);
@@ -45,6 +45,8 @@ pub fn run(args: &Args) -> Result {
         }
         return storage::run(&target, &args.storage, &args.common());
     }
+    // A stream takes up to three files.
+    rlimit::raise_open_files();
     let path = read_path(&args.path)?;
     if let Path::Lab(lab) = &path
         && lab.mount.is_some()
@@ -127,6 +129,9 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::usage(
             "--bind is for a host that runs 'fullpipe serve'; the testbed's hosts have one address each",
         ));
+    }
+    if disks.is_some() {
+        transport.validate_for_copy()?;
     }
     let disks = disks.map(|access| disks::with_block_of_copy(access, transport.streams)).transpose()?;
     let seed = args.seed.unwrap_or(1);

@@ -5,7 +5,7 @@ mod flags;
 mod remedy;
 
 use fullpipe_net::stream::udt::UDP_BUFFER;
-use fullpipe_path::transport::UDT;
+use fullpipe_path::transport::{MAX_STREAMS, UDT};
 use fullpipe_path::{Buffer, Protocol, Rate, Size, Time, Transport, Workload};
 use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
@@ -62,7 +62,7 @@ const JUMBO: u32 = 9000;
 const LOCAL_S: f64 = 0.5e-3;
 /// Most streams of a copy, from round-trip times on, seconds: on short paths few fill the path, and many would have windows
 /// of less than a few segments each.
-const MOST_STREAMS: [(f64, u16); 3] = [(LOCAL_S, 16), (5e-3, 32), (20e-3, fullpipe_path::transport::MAX_STREAMS)];
+const MOST_STREAMS: [(f64, u16); 3] = [(LOCAL_S, 16), (5e-3, 32), (20e-3, MAX_STREAMS)];
 /// Hybla's window grows by 2^(RTT / 25 ms) in each round trip of slow start (tcp_hybla.c): fourfold from here on, seconds.
 const HYBLA_FAST_S: f64 = 50e-3;
 /// Smaller copies open no spare streams, bytes: they are over before the path has been measured.
@@ -202,9 +202,10 @@ impl TransportArgs {
     /// Chooses the best transport over TCP that both kernels can use.
     fn best_over_tcp(&self, selection: Selection, mut why: Vec<String>, between: &Between) -> Chosen {
         let (sender, receiver) = (&between.sender, &between.receiver);
-        let usable = |t: &Transport| has(sender, &t.cc) && fits(t.buffer, sender, receiver);
-        let best = &selection.choice;
-        let lacking = (!usable(&best.transport)).then(|| {
+        let usable = |t: &Transport| is_for_copy(t) && has(sender, &t.cc) && fits(t.buffer, sender, receiver);
+        let mut ranked = std::iter::once(&selection.choice).chain(&selection.ranking);
+        let best = ranked.find(|choice| is_for_copy(&choice.transport));
+        let lacking = best.filter(|best| !usable(&best.transport)).map(|best| {
             let lacks = if has(sender, &best.transport.cc) {
                 format!(
                     "such large buffers; as root on both ends: {}",
@@ -218,7 +219,7 @@ impl TransportArgs {
         why.extend(lacking.clone());
         let granted = if lacking.is_some() { over_more_streams(&selection.ranking, between) } else { None };
         let found = match lacking {
-            None => Some(best),
+            None => best,
             Some(_) => selection.ranking.iter().find(|choice| usable(&choice.transport)),
         };
         let granted = granted.filter(|(_, bps)| found.is_none_or(|choice| choice.expected.mean_bps < *bps));
@@ -372,7 +373,8 @@ fn udt_buffer(most: Size, capacity_bps: f64, rtt_s: f64, streams: u16) -> Buffer
 /// Returns it and the rate to expect, bit/s.
 fn over_more_streams(ranking: &[Choice], between: &Between) -> Option<(Transport, f64)> {
     let (buffer, window) = windows::granted(&between.sender, &between.receiver)?;
-    let there = ranking.iter().filter(|choice| has(&between.sender, &choice.transport.cc));
+    let there =
+        ranking.iter().filter(|choice| is_for_copy(&choice.transport) && has(&between.sender, &choice.transport.cc));
     let autotuned = there.map(|choice| {
         let bps = choice.expected.mean_bps;
         let streams = choice.transport.streams.max(windows::streams_for(bps, between.rtt_s, window));
@@ -385,6 +387,11 @@ fn over_more_streams(ranking: &[Choice], between: &Between) -> Option<(Transport
     let equal = |(_, bps): &&(Transport, f64)| *bps >= (1.0 - WINDOW_LIMITED_EQUAL) * most;
     let first = all.iter().filter(equal).min_by_key(|(transport, _)| (transport.cc != "cubic", transport.streams));
     first.cloned()
+}
+
+/// Whether a copy can have so many streams: a profile may have measurements of more.
+fn is_for_copy(transport: &Transport) -> bool {
+    transport.streams <= MAX_STREAMS
 }
 
 /// The transport for a local network, where processors limit the rate, not windows. `explains_streams` says whether the number of

@@ -34,7 +34,7 @@ pub struct Args {
     /// Use this congestion control of TCP, under its kernel name [default: cubic, or the system's own where this user cannot use it]
     #[arg(long, value_name = "NAME")]
     pub(super) cc: Option<String>,
-    /// Send over this many parallel streams, 1 to 64 [default: 1]
+    /// Send over this many parallel streams, 1 to 256, over UDT and between disks 1 to 64 [default: 1]
     #[arg(long, short = 'n')]
     pub(super) streams: Option<u16>,
     /// Set each stream's socket buffers at both ends to SIZE, such as 256MB, or leave them to the kernel's autotuning (auto)

@@ -17,7 +17,7 @@ use fullpipe_net::shared_port::{Expectation, SharedPort};
 use fullpipe_net::wire::is_proof;
 use fullpipe_net::{Admitted, AnonymousLimits, Denial, MeasurementId, NetError};
 use fullpipe_path::ExitClass;
-use fullpipe_path::transport::MAX_STREAMS;
+use fullpipe_path::transport::MAX_MEASURED_STREAMS;
 use fullpipe_transfer::protocol::message::Task;
 use fullpipe_transfer::resolve::Base;
 use nix::sys::signal::Signal;
@@ -205,7 +205,7 @@ impl Parent {
     fn expect(&self, preambles: Vec<Vec<u8>>, served: &mut Served<'_>) -> Answer {
         let no = |why: &str| Answer::No(why.to_owned().into());
         let (Some(port), Some(line)) = (&self.shared, &served.streams) else { return no("it has no streams there") };
-        if !served.guest.is_in() || preambles.len() > usize::from(MAX_STREAMS) {
+        if !served.guest.is_in() || preambles.len() > usize::from(MAX_MEASURED_STREAMS) {
             return no("it may not have so many streams now");
         }
         let from = served.control.peer_addr().map(|peer| peer.ip());
