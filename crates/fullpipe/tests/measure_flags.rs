@@ -47,7 +47,7 @@ fn both_directions_have_a_record_each() {
     for (flags, why) in [
         ("--bidir --out both.ndjson", "--bidir makes several records; give a folder"),
         ("--bidir --reverse", "cannot be used with"),
-        ("--bidir --interval 1s", "with --bidir give --csv"),
+        ("--bidir --interval 1s", "with --bidir give --csv or --watch"),
         ("--csv --json", "cannot be used with"),
         ("--csv --iperf3-json", "cannot be used with"),
     ] {

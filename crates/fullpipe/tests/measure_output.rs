@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{Server, error, fullpipe, json_lines};
+use nix::pty::{OpenptyResult, Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -201,6 +202,99 @@ fn csv_comes_while_the_run_goes_on_and_counts_repeated_runs() {
         assert_eq!((of("result").len(), of("after_omitted").len()), (1, 1), "{rows:?}");
         assert!((4..=5).contains(&of("interval").len()), "{rows:?}");
         assert!(csv_number(of("after_omitted")[0], "start_s") >= 1.0);
+    }
+}
+
+/// Width of the terminals here.
+const COLUMNS: u16 = 100;
+
+/// Runs `fullpipe` with a terminal of this many rows as its standard error. Returns what the terminal got, and standard output.
+fn on_terminal(rows: u16, words: &str) -> (String, String) {
+    let size = Winsize { ws_row: rows, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+    let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(words.split_whitespace()).env("XDG_CONFIG_HOME", common::NO_CONFIG).env("TERM", "xterm");
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(slave).spawn().unwrap();
+    // What holds the other side of the terminal would keep it open.
+    drop(command);
+    let reader = std::thread::spawn(move || {
+        let (mut shown, mut chunk) = (Vec::new(), [0; 4096]);
+        // A terminal ends with an error once the other side is closed.
+        while let Ok(n) = nix::unistd::read(&master, &mut chunk)
+            && n > 0
+        {
+            shown.extend_from_slice(&chunk[..n]);
+        }
+        String::from_utf8(shown).unwrap()
+    });
+    let out = child.wait_with_output().unwrap();
+    let shown = reader.join().unwrap();
+    assert!(out.status.success(), "{words}: {shown}");
+    (shown, String::from_utf8(out.stdout).unwrap())
+}
+
+/// The tables that a terminal got, without control sequences, each from its title to its sum.
+fn tables(shown: &str) -> Vec<Vec<String>> {
+    let mut tables: Vec<Vec<String>> = Vec::new();
+    for part in shown.split("\u{1b}[") {
+        let text = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        // A control sequence ends with a letter. Lines are filled up to the terminal's width.
+        let text: Vec<char> = text.chars().skip(usize::from(part != shown && !shown.starts_with(part))).collect();
+        let lines = text.chunks(COLUMNS.into()).map(|line| line.iter().collect::<String>().trim().to_owned());
+        for line in lines.filter(|line| !line.is_empty()) {
+            if line.starts_with("sent, ") || line.starts_with("received, ") {
+                tables.push(Vec::new());
+            }
+            tables.last_mut().unwrap().push(line);
+        }
+    }
+    tables
+}
+
+#[test]
+fn a_terminal_shows_each_stream_while_the_run_goes_on() {
+    let server = Server::start("");
+    let words = format!("measure {} -n 3 --duration 2s --pacing 100mbit --watch", server.address);
+    let (shown, out) = on_terminal(40, &format!("{words} -i 500ms"));
+    let seen = tables(&shown);
+    assert!((3..=5).contains(&seen.len()), "{shown:?}");
+    for (i, table) in seen.iter().enumerate() {
+        assert!(table[0].starts_with(&format!("sent, {:.1}-", i as f64 / 2.0)), "{table:?}");
+        assert!(table[1].starts_with("stream") && table[1].ends_with("window"), "{table:?}");
+        let firsts: Vec<&str> = table[2..6].iter().map(|line| line.split_whitespace().next().unwrap()).collect();
+        assert_eq!(firsts, ["0", "1", "2", "all"], "{table:?}");
+        assert!(table[2..6].iter().all(|line| line.contains("b/s") && line.ends_with('B')), "{table:?}");
+    }
+    // The last one is taken away, and the usual result follows.
+    let (_, after_sum) = shown.rsplit_once("all  ").unwrap();
+    assert!(after_sum.matches("\u{1b}[2K").count() == 6, "{shown:?}");
+    assert!(out.starts_with("path  ") && out.contains("goodput  ") && !out.contains("seconds"), "{out}");
+    // Few lines have room for some streams only; both directions have half of them each.
+    let (shown, _) = on_terminal(9, &words.replace("-n 3", "-n 30"));
+    for table in tables(&shown) {
+        assert!(table.len() == 8 && table[6].ends_with("26 faster streams"), "{table:?}");
+    }
+    let (shown, out) = on_terminal(20, &format!("{words} --bidir --csv"));
+    let seen = tables(&shown);
+    assert!(seen.iter().any(|table| table[0].starts_with("sent")), "{shown:?}");
+    assert!(seen.iter().any(|table| table[0].starts_with("received")), "{shown:?}");
+    assert!(csv_rows(&out).iter().filter(|row| row["kind"] == "result").count() == 2, "{out}");
+    let (shown, _) =
+        on_terminal(20, &format!("measure {} --transport udp --pacing 10mbit --duration 2s --watch", server.address));
+    assert!(tables(&shown)[0][1].ends_with("jitter"), "{shown:?}");
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    for (words, why) in [
+        ("127.0.0.1:1 --watch", "--watch needs a terminal on standard error; --interval prints lines anywhere"),
+        ("lab:rtt=1ms,rate=1gbit --watch", "--watch is for a host that runs 'fullpipe serve'"),
+        ("127.0.0.1:1 --watch --quiet", "cannot be used with"),
+        ("disk:/tmp --watch", "--watch is for a path between hosts"),
+        ("disk:/tmp --csv", "--csv is for a path between hosts"),
+    ] {
+        let (code, text) = error(&fullpipe(&format!("measure {words}")));
+        assert!(code == 2 && text.contains(why), "{words}: {code} {text}");
     }
 }
 

@@ -9,6 +9,7 @@ mod iperf3_json;
 mod print;
 mod storage;
 mod transport;
+mod watch;
 
 use std::cell::RefCell;
 use std::io::BufWriter;
@@ -111,8 +112,17 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::usage(why));
     }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
-    if args.bidir && args.interval.is_some() && !args.csv {
-        return Err(Failure::usage("--interval has one direction; with --bidir give --csv, or leave one of them out"));
+    if args.bidir && args.interval.is_some() && !args.csv && !args.watch {
+        let why = "--interval has one direction; with --bidir give --csv or --watch, or leave one of them out";
+        return Err(Failure::usage(why));
+    }
+    if args.watch && matches!(path, Path::Lab(_)) {
+        return Err(Failure::usage(
+            "--watch is for a host that runs 'fullpipe serve'; in the testbed, --interval prints lines at the end",
+        ));
+    }
+    if args.watch && !watch::has_terminal() {
+        return Err(Failure::usage("--watch needs a terminal on standard error; --interval prints lines anywhere"));
     }
     if args.iperf3_json && protocol == Protocol::Udt {
         return Err(Failure::usage(
@@ -369,10 +379,18 @@ fn on_host(
         };
         directions.iter().map(of).collect::<Vec<_>>()
     };
+    let view = args.watch.then(watch::View::new);
+    let tell = |over: &[Interval], direction: Direction| {
+        let Some(view) = &view else { return print_intervals(over, args, number, direction) };
+        over.iter().for_each(|interval| view.show(direction, interval));
+        if !over.is_empty() && (args.csv || args.json && args.interval.is_some()) {
+            view.suspend(|| print_intervals(over, args, number, direction));
+        }
+    };
     let intervals = RefCell::new(every.map(intervals_of).unwrap_or_default());
     let show = |seen: &Progress<'_>| {
         for (direction, intervals) in &mut *intervals.borrow_mut() {
-            print_intervals(&intervals.live(seen.samples), args, number, *direction);
+            tell(&intervals.live(seen.samples), *direction);
         }
         bar.set_position(match run.workload {
             Workload::Size(_) => seen.bytes,
@@ -400,8 +418,9 @@ fn on_host(
     }
     let measured = measured.map_err(|error| hints::of_host(error, storage_of))?;
     for ((direction, mut intervals), measured) in intervals.into_inner().into_iter().zip(&measured) {
-        print_intervals(&intervals.finish(&measured.samples), args, number, direction);
+        tell(&intervals.finish(&measured.samples), direction);
     }
+    view.iter().for_each(watch::View::finish);
     bar.finish_and_clear();
     if args.guest.is_none() {
         measured.iter().for_each(|measured| print::warn_of_limits(run, measured));

@@ -103,6 +103,9 @@ pub struct Args {
     /// Print a table as CSV on stdout: a row for each interval of 1s or --interval as it ends, then one for the whole run
     #[arg(long, conflicts_with_all = ["json", "iperf3_json"])]
     pub(super) csv: bool,
+    /// Show each stream's rate, retransmissions, round-trip time and window on the terminal, redrawn every 1s or --interval
+    #[arg(long, conflicts_with = "quiet")]
+    pub(super) watch: bool,
     /// Print only errors
     #[arg(long)]
     pub(super) quiet: bool,
@@ -147,6 +150,7 @@ impl Args {
             (self.repeat.is_some(), "--repeat"),
             (self.iperf3_json, "--iperf3-json"),
             (self.csv, "--csv"),
+            (self.watch, "--watch"),
             (self.seed.is_some() && !in_lab, "--seed"),
             (self.sample.is_some(), "--sample"),
             (self.stall.is_some(), "--stall"),
@@ -163,9 +167,9 @@ impl Args {
         storage::Common { size: self.size, out: self.out.clone(), json: self.json, quiet: self.quiet }
     }
 
-    /// Length of the intervals that are printed, if any are.
+    /// Length of the intervals that are printed or shown, if any are.
     pub(super) fn every(&self) -> Option<Time> {
-        self.interval.or(self.csv.then_some(Time(1_000_000_000)))
+        self.interval.or((self.csv || self.watch).then_some(Time(1_000_000_000)))
     }
 
     /// Whether what is printed is for programs.

@@ -125,17 +125,27 @@ impl Interval {
         self.begin_s == 0.0
     }
 
+    /// The heading of a table with another first column.
+    pub fn heading_of(&self, first: &str) -> String {
+        let others = self.heading().trim_start().split_once(' ').map_or("", |(_, others)| others);
+        format!("{first:>12} {others}")
+    }
+
     /// The interval as a line of a table.
     pub fn line(&self) -> String {
-        let seconds = format!("{:.1}-{:.1}", self.begin_s, self.end_s);
+        self.line_of(&format!("{:.1}-{:.1}", self.begin_s, self.end_s))
+    }
+
+    /// The same with another first column.
+    pub fn line_of(&self, first: &str) -> String {
         let dash = || "-".to_owned();
         if let Some(udp) = self.udp {
             let [lost, received] = [udp.lost, udp.received].map(format::thousands);
             let (rate, jitter) = (format::rate(self.bps), format::seconds(udp.jitter_s));
-            return format!("{seconds:>12} {rate:>14} {lost:>13} {received:>13} {jitter:>11}");
+            return format!("{first:>12} {rate:>14} {lost:>13} {received:>13} {jitter:>11}");
         }
         format!(
-            "{seconds:>12} {:>14} {:>13} {:>13} {:>11}",
+            "{first:>12} {:>14} {:>13} {:>13} {:>11}",
             format::rate(self.bps),
             self.retransmits.map_or_else(dash, format::thousands),
             self.rtt_s.map_or_else(dash, format::seconds),
