@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use commands::{bench, config as show_config, cp, doctor, external, far, lab, measure, pages, select, serve, token};
 use failure::Failure;
@@ -97,7 +98,7 @@ fn main() -> ExitCode {
     }
     // A file over its user's limit of size is an error of that file, not the end of the program.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::<AtomicBool>::default());
-    let result = match Cli::try_parse().unwrap_or_else(|error| wrong(&error)).verb {
+    let result = match Cli::try_parse().unwrap_or_else(|error| wrong(error)).verb {
         Verb::Measure(args) => measure::run(&args),
         Verb::Cp(args) => configured(args).and_then(|args| cp::run(*args)),
         Verb::Far(args) => far::run(args),
@@ -145,20 +146,32 @@ fn configured_for(args: &cp::Args, host: &str) -> failure::Result<Option<Box<cp:
             cp::print_failed(&failure.to_string(), failure.code());
         }
     })?;
-    Ok(match Cli::try_parse_from(words).unwrap_or_else(|error| wrong(&error)).verb {
+    Ok(match Cli::try_parse_from(words).unwrap_or_else(|error| wrong(error)).verb {
         Verb::Cp(configured) => Some(configured),
         _ => None,
     })
 }
 
+/// Removes clap's tip to pass an unknown flag as a value, behind `--`: that is seldom meant, and most verbs take no such value.
+fn without_value_tip(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().contains(" as a value, use "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error
+}
+
 /// Reports a wrong command line, and ends. `cp --json` tells a program too.
-fn wrong(error: &clap::Error) -> ! {
+fn wrong(error: clap::Error) -> ! {
+    let error = without_value_tip(error);
     let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
     let of_cp = words.first().is_some_and(|verb| verb == "cp");
     let json = of_cp && words.iter().any(|word| word == "--json");
-    let flag = if of_cp { cp::wrong_flag(error, &words) } else { None };
+    let flag = if of_cp { cp::wrong_flag(&error, &words) } else { None };
     if json && (flag.is_some() || error.use_stderr()) {
-        cp::print_failed(&flag.clone().unwrap_or_else(|| failure::reason(error)), ExitClass::Usage as u8);
+        cp::print_failed(&flag.clone().unwrap_or_else(|| failure::reason(&error)), ExitClass::Usage as u8);
     }
     if let Some(why) = flag {
         output::errln!("error: {why}");

@@ -168,3 +168,12 @@ fn output_that_nobody_reads_is_no_failure() {
     assert_eq!(done.status.code(), Some(5));
     assert!(String::from_utf8_lossy(&done.stderr).contains("cannot write to standard output"));
 }
+
+#[test]
+fn an_unknown_flag_is_not_taken_for_a_value() {
+    for words in ["measure host --wach", "serve --wach", "cp --wach a b", "select --wach"] {
+        let (code, text) = error(&fullpipe(words));
+        assert!(code == 2 && text.contains("--wach") && !text.contains("as a value"), "{words}: {text}");
+    }
+    assert!(error(&fullpipe("measure host --wach")).1.contains("a similar argument exists: '--watch'"));
+}
