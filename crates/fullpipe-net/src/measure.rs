@@ -298,8 +298,8 @@ fn call_streams(
     let transport = &request.transport;
     let preambles: Vec<_> = (0..transport.streams).map(|i| session::preamble(token, i)).collect();
     let sends = request.direction == Direction::Send;
-    let answered = control.stream.as_fd();
-    stream::udp::connect(to, &options.from, transport, (&preambles, sends), answered, options.first_answer)
+    let (answered, within) = (control.stream.as_fd(), (options.first_answer, options.connect));
+    stream::udp::connect(to, &options.from, transport, (&preambles, sends), answered, within)
 }
 
 /// Connects all streams at once; one after the other would take n round trips. `is_shared` tells whether they go to the

@@ -71,7 +71,8 @@ impl<const N: usize> Call<N> {
 }
 
 /// Calls the streams with these preambles, and returns them when the control connection has something to read: the server says
-/// there that it has taken them, or why not. `sends` tells whether this host will send data.
+/// there that it has taken them, or why not. `sends` tells whether this host will send data. The server must answer a stream within
+/// the first time, and has the second one to take all, which are many for a busy machine.
 ///
 /// # Errors
 /// Nothing comes on the control connection in time, or this host refuses a socket.
@@ -81,7 +82,7 @@ pub fn connect<const N: usize>(
     transport: &Transport,
     (preambles, sends): (&[[u8; N]], bool),
     control: BorrowedFd<'_>,
-    timeout: Duration,
+    (first_answer, all): (Duration, Duration),
 ) -> Result<Vec<Box<dyn DataStream>>, NetError> {
     let calling = || system("calling a data stream over UDP");
     let size = datagram_bytes(transport, to)?;
@@ -93,14 +94,15 @@ pub fn connect<const N: usize>(
         epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, number)).map_err(|e| calling()(e.into()))?;
     }
     let begun = sys::now_ns();
-    let deadline = begun.saturating_add(timeout.as_nanos() as u64);
+    let mut within = first_answer;
     let mut repeat_ns = begun;
     let mut arriving = vec![0; RECEIVE_BYTES];
     let mut events = [EpollEvent::empty(); 16];
     'calling: loop {
         let now = sys::now_ns();
+        let deadline = begun.saturating_add(within.as_nanos() as u64);
         if now >= deadline {
-            return Err(NetError::NoUdp { to, within: timeout });
+            return Err(NetError::NoUdp { to, within });
         }
         if now >= repeat_ns {
             repeat_ns = now + REPEAT_NS;
@@ -119,6 +121,7 @@ pub fn connect<const N: usize>(
             }
             let Some(call) = calls.get_mut(event.data() as usize) else { continue };
             if call.hear(&mut arriving).map_err(calling())? {
+                within = all.max(first_answer);
                 call.call(size).map_err(calling())?;
             }
         }

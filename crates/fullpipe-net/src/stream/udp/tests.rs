@@ -54,7 +54,8 @@ fn connected(address: &str, n: u8) -> (Streams, Streams) {
         });
         let transport = transport(u16::from(n));
         let called = (preambles.as_slice(), true);
-        let sending = connect(to, &local_end::ANY, &transport, called, taken.as_fd(), Duration::from_secs(10));
+        let sending =
+            connect(to, &local_end::ANY, &transport, called, taken.as_fd(), (Duration::from_secs(10), Duration::ZERO));
         (sending.unwrap(), taking.join().unwrap())
     })
 }
@@ -160,8 +161,14 @@ fn nobody_there_is_an_error_that_says_so() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (to, control, preambles) = (silent.local_addr().unwrap(), EventFd::new().unwrap(), [preamble(0)]);
     let transport = transport(1);
-    let called =
-        connect(to, &local_end::ANY, &transport, (&preambles, true), control.as_fd(), Duration::from_millis(300));
+    let called = connect(
+        to,
+        &local_end::ANY,
+        &transport,
+        (&preambles, true),
+        control.as_fd(),
+        (Duration::from_millis(300), Duration::from_secs(60)),
+    );
     let error = called.err().unwrap().to_string();
     assert!(error.starts_with(&format!("no answer over UDP from {to} within 0.3 s")), "{error}");
 }
