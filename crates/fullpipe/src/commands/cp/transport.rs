@@ -589,6 +589,37 @@ mod tests {
     }
 
     #[test]
+    fn more_streams_than_a_copy_has_are_not_chosen() {
+        let file = profile(0.5, 0.5, 2.0);
+        let text = std::fs::read_to_string(&file).unwrap();
+        // Fastest over 128 streams, then over 4.
+        let more = [(128, 9.0), (4, 7.0)].map(|(streams, gbps)| {
+            format!(
+                r#"{{"path":0,"workload":0,"transport":{{"cc":"cubic","streams":{streams},"buffer":"1GB"}},"rtt_ms":[91.6],"n":[1],
+                    "mean_bps":[{}],"sd_bps":[null]}},"#,
+                gbps * 1e9
+            )
+        });
+        std::fs::write(&file, text.replace(r#""entries":["#, &format!(r#""entries":[{}"#, more.concat()))).unwrap();
+        let ccs = vec!["cubic".to_owned()];
+        for (buffer, streams) in [(1 << 30, 4..=4), (4 << 20, 5..=MAX_STREAMS)] {
+            let limits =
+                Limits { send: buffer, receive: buffer, tuned_send: buffer, tuned_receive: buffer, ccs: ccs.clone() };
+            let between = Between {
+                rtt_s: 0.0916,
+                via: Via::Tcp,
+                relayed: false,
+                mtu: Some(9000),
+                sender: limits.clone(),
+                receiver: limits,
+            };
+            let how = Words::parse_from(["cp", "--profile", file.path().to_str().unwrap()]).how;
+            let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
+            assert!(streams.contains(&chosen.transport.streams), "{}: {:?}", chosen.transport, chosen.why);
+        }
+    }
+
+    #[test]
     fn hosts_as_they_come_get_more_streams() {
         let stock =
             Limits { send: 212_992, receive: 212_992, tuned_send: 4 << 20, tuned_receive: 6 << 20, ccs: Vec::new() };
