@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,15 @@ buffer = ["250KB", "1GB"]
 [grid.workload]
 size = "1GB"
 """
+
+
+def built_program() -> str:
+    """The program to test: `FULLPIPE`, that on PATH, or that of the release build."""
+    built = ROOT / "target" / "release" / "fullpipe"
+    named = os.environ.get("FULLPIPE") or shutil.which("fullpipe") or str(built)
+    found = shutil.which(named)
+    assert found, f"the fullpipe binary is not at {named}; run 'make' first"
+    return found
 
 
 def campaign_of(folder: Path, text: str) -> Campaign:

@@ -1,13 +1,11 @@
 """Finds the best transport of a tiny campaign in the testbed, with the binary that `make` builds."""
 
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Command
+from conftest import Command, built_program
 
 from fullpipe import read_runs
 
@@ -23,10 +21,7 @@ workload = { size = "100MB" }
 
 @pytest.fixture
 def binary() -> str:
-    built = ROOT / "target" / "release" / "fullpipe"
-    found = os.environ.get("FULLPIPE") or shutil.which("fullpipe") or str(built)
-    assert shutil.which(found), f"the fullpipe binary is not at {found}; run 'make' first"
-    return found
+    return built_program()
 
 
 def events(text: str) -> list[dict[str, Any]]:

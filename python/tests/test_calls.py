@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, built_program
 
 import fullpipe
 from fullpipe import program
@@ -57,9 +57,7 @@ except KeyboardInterrupt:
 
 @pytest.fixture(autouse=True)
 def binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    built = ROOT / "target" / "release" / "fullpipe"
-    found = shutil.which(os.environ.get("FULLPIPE") or shutil.which("fullpipe") or str(built))
-    assert found, f"the fullpipe binary is not at {built}; run 'make' first"
+    found = built_program()
     monkeypatch.setenv("FULLPIPE", found)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
@@ -503,7 +501,7 @@ def test_measurements_that_fail(server: Server) -> None:
     with pytest.raises(PeerError, match="cannot connect"):
         fullpipe.measure("127.0.0.1:1", size="1MB")
     with pytest.raises(UsageError, match="streams"):
-        fullpipe.measure(server.address, streams=99)
+        fullpipe.measure(server.address, streams=300)
     with pytest.raises(UsageError, match="measure_storage"):
         fullpipe.measure("disk:/tmp")
     with pytest.raises(UsageError, match="mount: is storage, not a path; use fullpipe.measure_storage"):

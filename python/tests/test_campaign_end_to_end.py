@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import built_program
 
 from fullpipe import read_runs
 from fullpipe.profile import profile
@@ -32,10 +31,7 @@ size = "2GB"
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    built = ROOT / "target" / "release" / "fullpipe"
-    binary = os.environ.get("FULLPIPE") or shutil.which("fullpipe") or str(built)
-    assert shutil.which(binary), f"the fullpipe binary is not at {binary}; run 'make' first"
-    return os.environ | {"FULLPIPE": binary}
+    return os.environ | {"FULLPIPE": built_program()}
 
 
 def start(folder: Path, environment: dict[str, str]) -> "subprocess.Popen[str]":

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
-
-from fullpipe.program import find_binary
+from conftest import ROOT, built_program
 
 TOOL = ROOT / "packaging" / "pscheduler" / "tool.py"
 METHODS = ("enumerate", "can-run", "duration", "participant-data", "run", "merged-results")
@@ -154,7 +152,7 @@ def run_both(tool: Path, tmp_path: Path, spec: dict[str, Any]) -> dict[str, Any]
     client, server = made(spec)
     config = tmp_path / "fullpipe.conf"
     config.write_text(f"[fullpipe]\nserver_port = {server['participant-data'][1]['server_port']}\n")
-    environment = os.environ | {"FULLPIPE": find_binary(), "FULLPIPE_PSCHEDULER_CONF": str(config)}
+    environment = os.environ | {"FULLPIPE": built_program(), "FULLPIPE_PSCHEDULER_CONF": str(config)}
     with subprocess.Popen(
         [tool / "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -162,7 +160,7 @@ def run_both(tool: Path, tmp_path: Path, spec: dict[str, Any]) -> dict[str, Any]
         process.stdin.write(json.dumps(server))
         process.stdin.close()
         process.stdin = None
-        first = answer(tool, "run", client, FULLPIPE=find_binary())
+        first = answer(tool, "run", client, FULLPIPE=built_program())
         out = process.communicate(timeout=60)[0]
     second = json.loads(out)
     merged: dict[str, Any] = answer(
@@ -210,7 +208,7 @@ def test_a_single_ended_test_without_a_server_fails_with_the_reason(tool: Path, 
     port = free_port()
     (client, _) = made({"duration": "PT1S", "single-ended": True, "single-ended-port": port})
     client["participant-data"].pop()
-    found = answer(tool, "run", client, FULLPIPE=find_binary())
+    found = answer(tool, "run", client, FULLPIPE=built_program())
     assert not found["succeeded"]
     assert f"fullpipe ended with code 4: error: cannot connect to 127.0.0.1:{port}" in found["error"]
     merged = answer(tool, "merged-results", {"test": client["test"], "results": [found]})
@@ -222,7 +220,7 @@ def test_a_server_without_a_client_ends(tool: Path, tmp_path: Path) -> None:
     _, server = made({"duration": "PT1S", "link-rtt": "PT0.001S"})
     config = tmp_path / "fullpipe.conf"
     config.write_text(f"[fullpipe]\nserver_port = {free_port()}\n")
-    where = {"FULLPIPE_PSCHEDULER_CONF": str(config), "FULLPIPE": find_binary()}
+    where = {"FULLPIPE_PSCHEDULER_CONF": str(config), "FULLPIPE": built_program()}
     found = answer(tool, "run", server, **where)
     assert (found["succeeded"], found["error"]) == (False, "no client came")
 
@@ -317,7 +315,7 @@ def test_the_server_ends_with_the_method(tool: Path, tmp_path: Path) -> None:
     port = free_port()
     config = tmp_path / "fullpipe.conf"
     config.write_text(f"[fullpipe]\nserver_port = {port}\n")
-    where = os.environ | {"FULLPIPE_PSCHEDULER_CONF": str(config), "FULLPIPE": find_binary()}
+    where = os.environ | {"FULLPIPE_PSCHEDULER_CONF": str(config), "FULLPIPE": built_program()}
     with subprocess.Popen([tool / "run"], stdin=subprocess.PIPE, text=True, env=where) as process:
         assert process.stdin is not None
         process.stdin.write(json.dumps(server))
