@@ -130,7 +130,7 @@ pub enum NetError {
         is_ipv4: bool,
     },
     /// The host's name does not resolve.
-    #[error("cannot resolve host '{host}': {source}; {}", check(.host))]
+    #[error("cannot resolve host '{host}': {source}; {}", what_to_check(.host))]
     Resolve {
         /// The host as the user named it.
         host: String,
@@ -361,7 +361,8 @@ impl NetError {
             }
             NetError::NotAllowedCc { name, allowed } => {
                 format!(
-                    "it may not use congestion control '{name}', only: {allowed}. Choose one of these with --cc, or ask its operator to allow it"
+                    "it may not use congestion control '{name}', only: {allowed}. Choose one of these with --cc, or ask its operator \
+                     to allow it"
                 )
             }
             other => other.to_string(),
@@ -370,7 +371,7 @@ impl NetError {
 }
 
 /// What to check of a host that does not resolve.
-fn check(host: &str) -> String {
+fn what_to_check(host: &str) -> String {
     match host.rsplit_once('%') {
         Some((_, zone)) if nix::net::if_::if_nametoindex(zone).is_err() => {
             format!("this host has no interface {}", fullpipe_path::text::from_peer(zone))

@@ -77,8 +77,8 @@ pub fn measure(
 }
 
 /// Runs two measurements with a server at once, one in either direction, and returns what was sent, then what was received.
-/// Each has a session of its own at the server. Both are connected at the same time; data move when both are ready. `watcher` is shown the data that this host receives, and this host's samples of both
-/// directions.
+/// Each has a session of its own at the server. Both are connected at the same time; data move when both are ready. `watcher`
+/// is shown the data that this host receives, and this host's samples of both directions.
 ///
 /// # Errors
 /// One of the runs cannot start or does not finish. The other one ends, too.

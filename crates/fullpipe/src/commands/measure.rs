@@ -6,12 +6,12 @@ mod disks;
 mod guest_commands;
 mod intervals;
 mod iperf3_json;
+mod live;
 mod print;
 mod storage;
 mod transport;
 mod watch;
 
-use std::cell::RefCell;
 use std::io::BufWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ use fullpipe_path::transport::UNLIMITED;
 use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Protocol, Run, Time, Workload};
 
 pub use self::args::Args;
-use self::intervals::{Interval, Intervals, SampleLine};
+use self::intervals::{Intervals, SampleLine};
+use self::live::Live;
 use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
 use crate::{format, hints, interrupt, progress, rlimit, run_record};
@@ -278,23 +279,6 @@ fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>, number: u32) -
     Ok(())
 }
 
-/// Prints intervals that are over, for people below a heading.
-fn print_intervals(over: &[Interval], args: &Args, number: u32, direction: Direction) {
-    for interval in over {
-        match serde_json::to_string(interval) {
-            _ if args.csv => csv::print_interval(interval, number, direction),
-            Ok(line) if args.json => outln!("{line}"),
-            _ if !args.quiet && !args.iperf3_json => {
-                if interval.is_first() {
-                    outln!("{}", interval.heading());
-                }
-                outln!("{}", interval.line());
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Prints the intervals of a record.
 fn show_intervals(record: &str, run: &Run, args: &Args, number: u32) {
     let Some(every) = args.every() else { return };
@@ -303,7 +287,7 @@ fn show_intervals(record: &str, run: &Run, args: &Args, number: u32) {
     let mut intervals = Intervals::new(every.duration().as_secs_f64(), sends);
     let mut over = intervals.take(record.lines().filter_map(|line| SampleLine::read(line, side)));
     over.extend(intervals.rest());
-    print_intervals(&over, args, number, run.direction);
+    live::print_intervals(&over, args, number, run.direction);
 }
 
 /// Reads a path from the command line, or from a TOML file.
@@ -362,47 +346,12 @@ fn on_host(
         omit: args.omit().map(Time::duration),
         probe: args.probe.map(Time::duration),
     };
-    // Two displays on one terminal would disturb each other.
-    let every = args.every();
-    let quiet = args.quiet || args.prints_data() || every.is_some();
-    let total = match run.workload {
-        Workload::Size(size) => size.0,
-        Workload::Duration(UNLIMITED) => 0,
-        Workload::Duration(time) => time.0,
-    };
-    let bar = progress::bar(total, &run.transport.to_string(), quiet);
-    let directions: &[Direction] =
-        if run.bidir { &[Direction::Send, Direction::Receive] } else { std::slice::from_ref(&run.direction) };
-    let intervals_of = |every: Time| {
-        let of = |direction: &Direction| {
-            (*direction, Intervals::new(every.duration().as_secs_f64(), *direction == Direction::Send))
-        };
-        directions.iter().map(of).collect::<Vec<_>>()
-    };
-    let view = args.watch.then(watch::View::new);
-    let tell = |over: &[Interval], direction: Direction| {
-        let Some(view) = &view else { return print_intervals(over, args, number, direction) };
-        over.iter().for_each(|interval| view.show(direction, interval));
-        if !over.is_empty() && (args.csv || args.json && args.interval.is_some()) {
-            view.suspend(|| print_intervals(over, args, number, direction));
-        }
-    };
-    let intervals = RefCell::new(every.map(intervals_of).unwrap_or_default());
-    let show = |seen: &Progress<'_>| {
-        for (direction, intervals) in &mut *intervals.borrow_mut() {
-            tell(&intervals.live(seen.samples), *direction);
-        }
-        bar.set_position(match run.workload {
-            Workload::Size(_) => seen.bytes,
-            Workload::Duration(_) => (seen.seconds * 1e9) as u64,
-        });
-        bar.set_message(format!("{:.2} Gb/s", seen.bytes as f64 * 8e-9 / seen.seconds.max(1e-9)));
-    };
-    let is_shown = every.is_some() || progress::watched(quiet);
+    let live = Live::new(run, args, number);
+    let show = |seen: &Progress<'_>| live.show(seen);
     let is_interrupted = || interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
     let watcher = Watcher {
-        show: is_shown.then_some(&show),
-        tick: every.map(|every| every.duration().min(Duration::from_millis(100))),
+        show: live.is_shown.then_some(&show),
+        tick: args.every().map(|every| every.duration().min(Duration::from_millis(100))),
         interrupted: Some(&is_interrupted),
     };
     let measured = if run.bidir {
@@ -413,22 +362,15 @@ fn on_host(
     if let Err(NetError::Refused { usable_cc: Some(cc), .. }) = &measured
         && let Some(transport) = transport::instead(&run.transport, cc, args)
     {
-        bar.finish_and_clear();
+        live.finish(&[]);
         return on_host(host, &Run { transport, ..run.clone() }, args, interrupted, number);
     }
     let measured = measured.map_err(|error| hints::of_host(error, storage_of))?;
-    for ((direction, mut intervals), measured) in intervals.into_inner().into_iter().zip(&measured) {
-        tell(&intervals.finish(&measured.samples), direction);
-    }
-    view.iter().for_each(watch::View::finish);
-    bar.finish_and_clear();
+    live.finish(&measured);
     if args.guest.is_none() {
         measured.iter().for_each(|measured| print::warn_of_limits(run, measured));
     }
-    if !run.bidir {
-        return Ok(measured.into_iter().map(|measured| (described.clone(), measured)).collect());
-    }
-    let runs = directions.iter().map(|direction| Run { direction: *direction, ..described.clone() });
+    let runs = live::directions(run).into_iter().map(|direction| Run { direction, ..described.clone() });
     Ok(runs.zip(measured).collect())
 }
 

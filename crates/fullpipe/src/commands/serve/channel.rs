@@ -180,6 +180,7 @@ pub fn receive_job(channel: &mut UnixStream) -> io::Result<(Job, Vec<OwnedFd>)> 
     }
     Ok((receive(channel)?, fds))
 }
+
 /// The denial of a busy server. The places may be taken by the other connections of the client's own measurement.
 pub fn busy_for(measurement: Option<MeasurementId>, denial: Denial) -> Denial {
     const ADVICE: &str = "--bidir and --probe take two of its places at once: try again later, or measure without them";
