@@ -108,7 +108,7 @@ def setup_of(spec):
 def config():
     """What this host's administrator has chosen: `program`, `server_port`, `data_ports`."""
     chosen = {"program": NAME, "server_port": str(DEFAULT_PORT), "data_ports": ""}
-    parser = configparser.ConfigParser()
+    parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read(os.environ.get("FULLPIPE_PSCHEDULER_CONF", CONFIG))
     except configparser.Error as error:

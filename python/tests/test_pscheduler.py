@@ -130,6 +130,8 @@ def test_participant_data(tool: Path, tmp_path: Path) -> None:
     assert answer(tool, "participant-data", second, **where) == {"schema": 1, "server_port": 7412}
     config.write_text("[fullpipe]\nserver_port = 7500\n")
     assert answer(tool, "participant-data", second, **where) == {"schema": 1, "server_port": 7500}
+    config.write_text("[fullpipe]\nserver_port = 7500\nprogram = /opt/100%/fullpipe\n")
+    assert answer(tool, "participant-data", second, **where) == {"schema": 1, "server_port": 7500}
     config.write_text("server_port = 7500\n")
     assert call(tool, "participant-data", second, **where).returncode == 1
 
