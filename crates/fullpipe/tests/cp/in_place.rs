@@ -9,7 +9,7 @@ use seccompiler::{
 
 use crate::host::Host;
 use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
-use crate::tree::{bytes, leftovers, mode, only, same, same_content, write};
+use crate::tree::{bytes, date, leftovers, mode, only, same, same_content, write};
 
 fn inode(host: &Host, name: &str) -> u64 {
     host.file(name).metadata().unwrap().ino()
@@ -125,16 +125,11 @@ fn update_goes_with_it() {
         }
         // An older file is written to in place.
         let before = inode(&host, "to/small");
-        filetime(&host.file("to/small"), 1_000_000_000);
+        date(host.file("to/small"), 1_000_000_000, 0);
         assert_eq!(host.copy(push, "-ru --inplace --json", "from/.", "to/").ok().number("bytes"), 3000);
         same_content(&host.file("from/small"), &host.file("to/small"));
         assert_eq!(inode(&host, "to/small"), before);
     });
-}
-
-fn filetime(path: &std::path::Path, seconds: u64) {
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-    File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
 #[test]
