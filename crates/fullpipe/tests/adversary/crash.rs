@@ -23,9 +23,9 @@ fn children(server: u32) -> Vec<i32> {
     children.collect()
 }
 
-/// Eight copies into folders of their own, all under way; and their server.
+/// Eight copies into folders of their own, paced so that all are under way at once; and their server.
 fn eight(host: &Host) -> (Server, Vec<Running>) {
-    let bytes: Vec<u8> = (0..96 * MIB).map(|i| (i * 31 + i / 251) as u8).collect();
+    let bytes: Vec<u8> = (0..64 * MIB).map(|i| (i * 31 + i / 251) as u8).collect();
     fs::write(host.file("large"), bytes).unwrap();
     fs::create_dir(host.file("root")).unwrap();
     let server = Server::start(&format!("--root {} --insecure", host.file("root").display()));
@@ -34,11 +34,16 @@ fn eight(host: &Host) -> (Server, Vec<Running>) {
         fs::create_dir(&folder).unwrap();
         let url = format!("fullpipe://{}/{i}/", server.address);
         let mut cp = Cp::new();
-        let running = cp.words("--insecure --no-encrypt --block 64KiB -n 1").arg(host.file("large")).arg(url).start();
+        let running = cp
+            .words("--insecure --no-encrypt --block 64KiB -n 1 --pacing 100mbit")
+            .arg(host.file("large"))
+            .arg(url)
+            .start();
         until("a copy is under way", || journalled(&folder) > 500);
         running
     });
     let copies = copies.collect();
+    assert_eq!(children(server.id()).len(), CLIENTS);
     (server, copies)
 }
 
@@ -152,18 +157,15 @@ fn the_process_of_a_client_has_few_capabilities() {
 fn a_hangup_signal_to_all_processes_ends_no_transfer() {
     let host = Host::in_memory();
     let (mut server, copies) = eight(&host);
-    let mut before = children(server.id());
-    // A process whose transfer has ended has gone meanwhile.
-    before.retain(|pid| kill(Pid::from_raw(*pid), Signal::SIGHUP).is_ok());
-    kill(Pid::from_raw(server.id() as i32), Signal::SIGHUP).unwrap();
-    assert!(!before.is_empty());
+    let before = children(server.id());
+    for pid in before.iter().copied().chain([server.id() as i32]) {
+        kill(Pid::from_raw(pid), Signal::SIGHUP).unwrap();
+    }
     std::thread::sleep(std::time::Duration::from_millis(200));
-    // Only a transfer that had ended may have lost its process; a client that came again has another.
+    // A client that came again would have another process.
+    assert_eq!(children(server.id()), before);
     let log = server.log(0);
     assert!(!log.iter().any(|line| line["error"].is_string()), "{log:?}");
-    let after = children(server.id());
-    before.retain(|pid| after.contains(pid));
-    assert_eq!(before.len(), after.len());
     for (i, copy) in copies.into_iter().enumerate() {
         assert_eq!(copy.wait().code(), 0);
         assert!(is_whole(&host, i));
