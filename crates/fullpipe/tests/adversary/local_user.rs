@@ -60,7 +60,8 @@ fn interrupted(host: &Host, proj: &Path) -> PathBuf {
     let bytes: Vec<u8> = (0..96 * MIB).map(|i| (i * 31 + i / 251) as u8).collect();
     fs::write(host.file("data/large"), bytes).unwrap();
     // A last file that is not there for long keeps the copy from ending.
-    let running = host.cp().words("-r --block 64KiB -n 2").arg(host.file("data")).arg(host.far("proj/")).start();
+    let running =
+        host.cp().words("-r --block 64KiB -n 2 --pacing 200mbit").arg(host.file("data")).arg(host.far("proj/")).start();
     until("blocks are written", || journalled(proj) > 2000);
     running.kill();
     // The far end gives it up.
@@ -110,7 +111,8 @@ fn a_planted_journal_changes_no_folder() {
     let inode = fs::metadata(proj.join("private")).unwrap().ino();
     let meta = Meta { mode: 0o777, uid: OTHER, gid: OTHER, mtime: (1, 0), xattrs: vec![] };
     plant(&journal, &[Record::Folder { name: name("private"), inode, meta }]);
-    let done = host.cp().words("-r --block 64KiB -n 2").arg(host.file("data")).arg(host.far("proj/")).ok();
+    let done =
+        host.cp().words("-r --block 64KiB -n 2 --pacing 200mbit").arg(host.file("data")).arg(host.far("proj/")).ok();
     untouched(&proj.join("private"));
     assert!(done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
     assert_eq!(fs::read(proj.join("data/large")).unwrap(), fs::read(host.file("data/large")).unwrap());
@@ -144,7 +146,7 @@ fn planted_bytes_get_no_final_name() {
     fs::remove_file(&partial).unwrap();
     File::create(&partial).unwrap().set_len(source.len()).unwrap();
     chown(&partial, Some(OTHER), Some(OTHER)).unwrap();
-    host.cp().words("-r --block 64KiB -n 2").arg(host.file("data")).arg(host.far("proj/")).ok();
+    host.cp().words("-r --block 64KiB -n 2 --pacing 200mbit").arg(host.file("data")).arg(host.far("proj/")).ok();
     let now = fs::metadata(proj.join("data/large")).unwrap();
     assert_eq!(now.uid(), 0);
     assert!(fs::read(proj.join("data/large")).unwrap() == fs::read(host.file("data/large")).unwrap());
@@ -354,7 +356,8 @@ fn a_folder_that_is_exchanged_meanwhile_keeps_its_owner() {
     fs::write(host.file("data/large"), bytes).unwrap();
     mode(&host.file("data/open"), 0o777);
     chown(host.file("data/open"), Some(OTHER), Some(OTHER)).unwrap();
-    let running = host.cp().words("-r --block 64KiB -n 2").arg(host.file("data")).arg(host.far("proj/")).start();
+    let running =
+        host.cp().words("-r --block 64KiB -n 2 --pacing 200mbit").arg(host.file("data")).arg(host.far("proj/")).start();
     until("it has begun", || journalled(&proj) > 500 && proj.join("data/open").exists());
     running.signal(nix::sys::signal::Signal::SIGSTOP);
     fs::rename(proj.join("data/open"), proj.join("aside")).unwrap();
