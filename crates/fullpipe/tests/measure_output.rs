@@ -391,6 +391,7 @@ fn a_measurement_is_repeated() {
     assert!(code == 4 && text.ends_with("error: 2 of 2 measurements failed\n"), "{text}");
     for (flags, why) in [
         ("--every 1s", "--repeat"),
+        ("--repeat 2 --every 1s", "is shorter than a measurement, 10s"),
         ("--repeat 0", "0 is not in 1.."),
         ("--repeat 2 --out x.ndjson", "give a folder instead of x.ndjson"),
         ("--interval 50ms --sample 100ms", "is shorter than --sample 100ms"),

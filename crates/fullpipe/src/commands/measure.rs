@@ -104,6 +104,13 @@ pub fn run(args: &Args) -> Result {
     if is_unlimited && args.repeat.is_some() {
         return Err(Failure::usage("--repeat never comes to the second run with --duration unlimited; give a time"));
     }
+    if let (Some(every), Workload::Duration(length), Path::Host(_)) = (args.every, &workload, &path)
+        && every < *length
+    {
+        let why =
+            format!("--every {every} is shorter than a measurement, {length}; give a longer --every, or leave it out");
+        return Err(Failure::usage(why));
+    }
     // The samples of a run without an end stay in memory until it is over.
     let usual = Time(if is_unlimited { 1_000_000_000 } else { 100_000_000 });
     let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| interval.min(usual)));
