@@ -5,6 +5,7 @@ pub(crate) mod content_hash;
 pub mod direct_io;
 pub mod huge_pages;
 pub mod large_file;
+pub(crate) mod lustre;
 pub mod metadata;
 pub mod ownership;
 pub mod publish;

@@ -129,6 +129,7 @@ fn kinds(not_kept: &NotKept) -> Vec<(&'static str, Entries)> {
         ("setuid, setgid or sticky bits", &not_kept.special),
         ("extended attributes", &not_kept.attributes),
         ("access control lists", &not_kept.access_lists),
+        ("stripes", &not_kept.stripes),
         ("hard links", &links),
     ];
     all.into_iter().filter(|(_, entries)| entries.total > 0).map(|(what, entries)| (what, entries.clone())).collect()

@@ -138,13 +138,18 @@ pub(crate) fn fresh<T>(
     make(&name).map(|made| (made, name))
 }
 
+/// How a new file is opened.
+pub(crate) const CREATE: OFlag =
+    OFlag::O_RDWR.union(OFlag::O_CREAT).union(OFlag::O_EXCL).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+/// Its first permissions.
+pub(crate) const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+
 /// Creates a new file with mode 600, open for reading and writing.
 ///
 /// # Errors
 /// Those of the file system; `EEXIST` if the name is taken.
 pub(crate) fn create(folder: impl AsFd, name: &Path) -> io::Result<File> {
-    let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    Ok(nix::fcntl::openat(folder, name, how, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from)?)
+    Ok(nix::fcntl::openat(folder, name, CREATE, MODE).map(File::from)?)
 }
 
 /// Returns why a file cannot be trusted, or `None` if it can.

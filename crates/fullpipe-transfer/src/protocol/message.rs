@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fullpipe_path::{DirectIo, Transport};
+use fullpipe_path::{DirectIo, Stripes, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::changes::Changes;
@@ -415,6 +415,8 @@ pub struct Options {
     pub stall_ns: u64,
     /// Write into a file that the destination has, not into another one that takes its place.
     pub inplace: bool,
+    /// How large files are laid out on Lustre. `None`: as their sizes and the number of streams suggest.
+    pub stripes: Option<Stripes>,
 }
 
 /// How the sender sends.

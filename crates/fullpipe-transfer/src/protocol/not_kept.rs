@@ -15,6 +15,8 @@ pub struct NotKept {
     pub attributes: Entries,
     /// Entries whose access control lists were lost because the destination's file system has none.
     pub access_lists: Entries,
+    /// Files that could not be laid out on Lustre as the user asked.
+    pub stripes: Entries,
     /// Files that were copied although another of their names was, too: the hard link is lost.
     pub hard_links: Entries,
     /// Total size of these files, in bytes.
@@ -64,6 +66,7 @@ impl NotKept {
         self.special.merge(other.special);
         self.attributes.merge(other.attributes);
         self.access_lists.merge(other.access_lists);
+        self.stripes.merge(other.stripes);
         self.hard_links.merge(other.hard_links);
         self.hard_link_bytes = self.hard_link_bytes.saturating_add(other.hard_link_bytes);
         self.refused.merge(other.refused);

@@ -14,7 +14,7 @@ use super::ranges::ByteRanges;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
 use crate::fs::large_file::{self, TargetFile};
-use crate::fs::{at, ownership, publish, sparse};
+use crate::fs::{at, lustre, ownership, publish, sparse};
 use crate::protocol::digest::Digest;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::{Message, Reading};
@@ -90,7 +90,7 @@ impl Receiver {
             }
             None => match self.begin_in_place(item, &folder, &name)? {
                 Some(begun) => begun,
-                None => self.begin(&name, &folder)?,
+                None => self.begin(item, &name, &folder)?,
             },
         };
         if item.has_size() {
@@ -117,14 +117,20 @@ impl Receiver {
     }
 
     /// Makes a partial file. Its name goes into the journal first, so that a later attempt can remove it.
-    fn begin(&self, name: &Name, folder: &OwnedFd) -> io::Result<(File, PathBuf)> {
+    fn begin(&self, item: &FileItem, name: &Name, folder: &OwnedFd) -> io::Result<(File, PathBuf)> {
         self.keep_mark(folder, name)?;
+        let size = item.has_size().then_some(item.size);
+        let wanted = lustre::Wanted { asked: self.options.stripes, size, streams: self.streams };
         let create = |partial: &Path| {
             let number = name::partial_number(partial).unwrap_or_else(|| self.names.partial_number(name));
             lock(&self.journal).add(&Record::Begun { name: name.clone(), partial: number })?;
-            ownership::create(folder, partial)
+            lustre::create(&lustre::Mounted, folder, partial, &wanted)
         };
-        ownership::fresh(folder, self.names.partial(name), create)
+        let ((file, why), partial) = ownership::fresh(folder, self.names.partial(name), create)?;
+        if let Some(why) = why {
+            lock(&self.summary).not_kept.stripes.add(item.name.bytes(), why);
+        }
+        Ok((file, partial))
     }
 
     /// Takes in a hole: bytes that are zero. In a partial file of an earlier attempt there may be other bytes, which are

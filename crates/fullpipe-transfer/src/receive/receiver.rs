@@ -97,6 +97,8 @@ pub struct Receiver {
     pub(super) nameless: AtomicBool,
     /// The files to read back, with `--verify`. It has locks of its own.
     pub(super) verifier: Verifier,
+    /// Number of streams.
+    pub(super) streams: usize,
     /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
     pub(super) traces: Traces,
     /// What is changed of the files' attributes.
@@ -191,6 +193,7 @@ impl Receiver {
             journal: Mutex::new(to.journal),
             resume: Mutex::new(to.resume),
             large: LargeFiles::default(),
+            streams: n,
             end: Mutex::new(EndState { streams: n, all_sent: false, skipped: Skipped::default() }),
             summary: Mutex::new(Summary { unfinished: to.unfinished, distrusted: to.distrusted, ..Summary::default() }),
             offers: Mutex::new(Some(offers)),

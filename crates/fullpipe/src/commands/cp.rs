@@ -194,6 +194,7 @@ fn options(args: &Args) -> Result<Options> {
         sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
         inplace: args.inplace,
+        stripes: args.stripe,
     })
 }
 

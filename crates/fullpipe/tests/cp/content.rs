@@ -381,3 +381,30 @@ fn how_a_copy_ended_is_in_the_last_line_of_json() {
         assert_eq!((&last["not_deleted"], &last["bottleneck"]), (&serde_json::json!([]), &().into()), "{last}");
     });
 }
+
+#[test]
+fn stripes_where_there_is_no_lustre_are_told_once() {
+    let host = Host::start();
+    for name in ["tree/one", "tree/two"] {
+        write(host.file(name), bytes(2 * MIB, 7));
+    }
+    write(host.file("tree/small"), "x");
+    let copy = |flags: &str| {
+        let mut cp = host.cp();
+        cp.words(flags).arg("-r").arg(host.file("tree/.")).arg(host.far("to"));
+        cp.run()
+    };
+    let done = copy("--stripe 4,1MiB");
+    assert_eq!(done.code(), 0, "{}", done.err);
+    let lines: Vec<&str> = done.err.lines().filter(|line| line.starts_with("not kept: ")).collect();
+    let begins = lines.len() == 1 && lines[0].starts_with("not kept: stripes of 2 files or folders, the first ");
+    assert!(begins && lines[0].ends_with(": the destination is not on Lustre"), "{}", done.err);
+    same(&host.file("tree/one"), &host.file("to/one"));
+    assert!(!copy("").err.contains("not kept"));
+    for (flag, why) in
+        [("--stripe 0", "1 to 2000"), ("--stripe 4,100KB", "multiple of 64KiB"), ("--stripe 4,", "stripe")]
+    {
+        let done = copy(flag);
+        assert!(done.code() == 2 && done.err.contains(why), "{flag}: {}", done.err);
+    }
+}

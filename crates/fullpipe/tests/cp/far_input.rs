@@ -58,6 +58,7 @@ fn setup_for(dir: &Path, push: bool, direct: DirectIo) -> Vec<u8> {
         sample_ns: 0,
         stall_ns: 3_000_000_000,
         inplace: false,
+        stripes: None,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
     let target = Target {

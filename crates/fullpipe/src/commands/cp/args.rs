@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Arg;
-use fullpipe_path::{DirectIo, Size, Time};
+use fullpipe_path::{DirectIo, Size, Stripes, Time};
 use fullpipe_transfer::protocol::changes::{Changes, mode_rules};
 
 use super::filters::Filters;
@@ -111,6 +111,11 @@ pub struct Args {
     /// Read, send and write blocks of at most this size, 64KiB to 64MiB
     #[arg(long, default_value = "8MiB", value_name = "SIZE", help_heading = FILES)]
     pub block: Size,
+
+    /// Lay out files from 1MiB that are new on a Lustre file system over COUNT storage targets, or over all; SIZE is that of a
+    /// stripe [default: the layout that the folder prescribes; where it has none, one that depends on the file's size]
+    #[arg(long, value_name = "COUNT[,SIZE]", help_heading = FILES)]
+    pub stripe: Option<Stripes>,
 
     #[command(flatten)]
     pub filters: Filters,
@@ -308,6 +313,7 @@ impl Args {
         ];
         words.extend(self.chmod.iter().map(|modes| format!("--chmod={modes}")));
         words.extend(self.chown.iter().map(|owner| format!("--chown={owner}")));
+        words.extend(self.stripe.iter().map(|stripes| format!("--stripe={stripes}")));
         words.extend(self.max_delete.iter().map(|most| format!("--max-delete={most}")));
         words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
         Ok(words)
