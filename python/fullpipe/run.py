@@ -2,11 +2,12 @@
 
 import difflib
 import hashlib
+import re
 from dataclasses import dataclass
 
 from fullpipe.errors import UsageError
 from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS, UDP_HEADERS, UDT_HEADERS
-from fullpipe.units import format_probability, format_rate, format_size, format_time
+from fullpipe.units import format_block, format_probability, format_rate, format_size, format_time, parse_size
 
 LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
 """The rate of each modality, in bit/s (Rao et al., HPDC 2017, section 2.1)."""
@@ -31,6 +32,9 @@ TUNED = "tuned"
 
 MIN_DYNAMICS_POINTS = 50
 """The fewest values of a trace whose dynamics are analysed, each over at least a sample and an RTT."""
+
+_SERVED_BYTES = 2_000_000_000
+"""The size of the file system of a mount or a disk that names none."""
 
 _MAX_QUEUE_BYTES = 2**32 - 1
 """The largest queue that the kernel's `tbf` can count."""
@@ -60,6 +64,8 @@ class LabPath:
     disk_a: str | None = None
     """The disk at end a, in the words of `fullpipe measure`: `1.2GB/s+size:20GB`; None if it has none."""
     disk_b: str | None = None
+    mount: str | None = None
+    """What end a mounts of end b, in the words of `fullpipe measure`: `nfs+nconnect:4`; None if nothing."""
 
     def __post_init__(self) -> None:
         """Checks that the queue holds a packet and that the kernel can count it.
@@ -78,6 +84,18 @@ class LabPath:
                 f"path queue: {format_size(self.queue)} (rtt={format_time(self.rtt)}, "
                 f"rate={format_rate(self.rate)}) is over the 4.29GB that the testbed can count; give less"
             )
+
+    @property
+    def served_bytes(self) -> int:
+        """The size of the file system that end b serves for the mount: that of its disk, or in its memory."""
+        given = re.search(r"\+size:([^+]+)", self.disk_b or self.mount or "")
+        return parse_size(given[1]) if given else _SERVED_BYTES
+
+    @property
+    def mount_connections(self) -> int:
+        """The number of TCP connections of the mount."""
+        given = re.search(r"\+nconnect:(\d+)", self.mount or "")
+        return int(given[1]) if given else 1
 
     def __str__(self) -> str:
         """The path in the form that `fullpipe measure` accepts."""
@@ -100,6 +118,7 @@ class LabPath:
             "host_b": self.host_b if self.host_b != TUNED else None,
             "disk_a": self.disk_a,
             "disk_b": self.disk_b,
+            "mount": self.mount,
         }
         return "lab:" + ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
 
@@ -130,8 +149,26 @@ class DiskAccess:
 
 
 @dataclass(frozen=True)
+class MountAccess:
+    """How a run reads or writes the file system that end a has mounted over the path."""
+
+    operation: str
+    """Whether the file is read or written: read, write."""
+    threads: int
+    """The number of threads that take the blocks of the file in turn."""
+    block: int
+    """The size of a block in bytes."""
+    direct: str
+    """Whether the page cache is bypassed: on, off, or auto."""
+
+
+@dataclass(frozen=True)
 class RunSpec:
-    """A path, a transport, a workload and a seed. Times are in ns, rates in bit/s, sizes in bytes."""
+    """A path, a transport, a workload and a seed. Times are in ns, rates in bit/s, sizes in bytes.
+
+    A run on a mount has the transport of the kernel that mounts it: `streams` is the number of its
+    connections, and `cc` is what the testbed's kernels come with.
+    """
 
     path: LabPath | str
     """An emulated path, or a real host's name and port."""
@@ -148,14 +185,18 @@ class RunSpec:
     reverse: bool = False
     disks: DiskAccess | None = None
     """How files on the path's disks are read and written; None for a run from memory to memory."""
+    mount: MountAccess | None = None
+    """How the path's mount is read or written; None for a run without one."""
 
     def __post_init__(self) -> None:
-        """Checks the size against the number of streams, the name of the congestion control, and the disks.
+        """Checks the size against the number of streams, the name of the congestion control, disks and mount.
 
         Raises:
             UsageError: A stream would get less than a byte, the testbed lacks the congestion control, or
-                disks are asked for what they cannot do.
+                disks or a mount are asked for what they cannot do.
         """
+        if self.mount is not None:
+            self._check_mount(self.mount)
         if self.disks is not None and (self.size is None or self.reverse):
             raise UsageError(
                 "between disks, files of a size are copied from disk_a to disk_b; "
@@ -173,6 +214,27 @@ class RunSpec:
                 + f"it has {', '.join(LINUX_CONGESTION_CONTROLS)}"
             )
 
+    def _check_mount(self, access: MountAccess) -> None:
+        """Checks that the file has a block for each thread, and that the served file system has room for it.
+
+        Raises:
+            UsageError: It has not.
+        """
+        size = self.size or 0
+        if size < access.threads * access.block:
+            raise UsageError(
+                f"workload size: {format_size(size)} is too small: it has no block of "
+                f"{format_block(access.block)} for each of {access.threads} threads"
+            )
+        # A tenth is the file system's own data, and what a measurement leaves free.
+        least = size + size // 10 + 10_000_000
+        if isinstance(self.path, LabPath) and self.path.served_bytes < least:
+            served = "mount" if self.path.disk_b is None else "disk_b"
+            raise UsageError(
+                f"path {served}: has {format_size(self.path.served_bytes)}, too little for a file of "
+                f"{format_size(size)}; add +size:{-(-least // 10**9)}GB to it"
+            )
+
     @property
     def buffer_text(self) -> str:
         """The buffer in the form that `fullpipe measure` accepts."""
@@ -187,10 +249,23 @@ class RunSpec:
             place = f"rtt{format_time(self.path.rtt)}{loss}"
         else:
             place = "".join(c if c.isalnum() or c in ".-" else "_" for c in self.path)
+        if (access := self.mount) is not None:
+            how = f"{access.operation}-t{access.threads}-b{format_block(access.block)}-{access.direct}"
+            return f"mount-{place}-{how}-s{self.seed}-{digest}"
         return f"{self.cc}-n{self.streams}-b{self.buffer_text}-{place}-s{self.seed}-{digest}"
 
     def arguments(self) -> list[str]:
         """The description as arguments of the `fullpipe` program."""
+        if (access := self.mount) is not None:
+            return [
+                "measure", str(self.path),
+                f"--{access.operation}",
+                "--threads", str(access.threads),
+                "--block", format_block(access.block),
+                "--direct", access.direct,
+                "--size", format_size(self.size or 0),
+                "--seed", str(self.seed),
+            ]  # fmt: skip
         pacing = [] if self.pacing is None else ["--pacing", format_rate(self.pacing)]
         disks: list[str] = []
         if self.disks is not None:

@@ -173,6 +173,12 @@ def format_size(value: int) -> str:
     return _print(_SIZE, value)
 
 
+def format_block(value: int) -> str:
+    """Formats the size of a block, a multiple of 1 KiB, in binary units, such as `8MiB`."""
+    unit, factor = next((u, f) for u, f in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if value % f == 0)
+    return f"{value // factor}{unit}"
+
+
 def format_time(value: int) -> str:
     """Formats a time in nanoseconds, such as `45.6ms`."""
     return _print(_TIME, value)

@@ -7,8 +7,9 @@ from conftest import ROOT, SMALL, Command, campaign_of
 
 from fullpipe.campaign import LabPath, RunSpec, expand, read_campaign
 from fullpipe.campaign.ceiling import KernelLimit, kernel_limit
+from fullpipe.campaign.lab_mount import MOUNT_KEYS
 from fullpipe.errors import UsageError
-from fullpipe.run import LINUX_CONGESTION_CONTROLS, DiskAccess
+from fullpipe.run import LINUX_CONGESTION_CONTROLS, DiskAccess, MountAccess
 
 GRID = """
 [[grid]]
@@ -112,6 +113,113 @@ def test_runs_from_disk_to_disk(tmp_path: Path) -> None:
     assert not {"--block", "--direct"} & set(one(tmp_path, GRID).arguments())
 
 
+MOUNT = """
+[[grid]]
+[grid.path]
+rtt = "45.6ms"
+rate = "10gbit"
+mount = "nfs"
+[grid.workload]
+size = "1GB"
+"""
+
+
+def test_runs_on_mounts(tmp_path: Path) -> None:
+    """All pairs of mounts, operations, threads and blocks; without `storage`, as `fullpipe measure` does."""
+    runs = expand(campaign_of(tmp_path, MOUNT))
+    assert [run.mount for run in runs] == [
+        MountAccess("write", 1, 8 << 20, "auto"),
+        MountAccess("read", 1, 8 << 20, "auto"),
+    ]
+    text = MOUNT.replace('"nfs"', '["nfs", "nfs+nconnect:4+read_ahead:64MiB"]')
+    text += '[grid.storage]\noperation = "read"\nthreads = [1, 8]\nblock = ["1MiB", "8MiB"]\ndirect = "off"\n'
+    runs = expand(campaign_of(tmp_path, text.replace("[[grid]]", "[[grid]]\nseeds = 2")))
+    assert len(runs) == 2 * 2 * 2 * 2 and len({run.name for run in runs}) == 16
+    assert runs[-1].arguments() == [
+        "measure", "lab:rtt=45.6ms,rate=10gbit,queue=57MB,mtu=9000,mount=nfs+nconnect:4+read_ahead:64MiB",
+        "--read", "--threads", "8", "--block", "8MiB", "--direct", "off", "--size", "1GB", "--seed", "2",
+    ]  # fmt: skip
+    assert runs[-1].name.startswith("mount-rtt45.6ms-read-t8-b8MiB-off-s2-")
+    # Beside runs of a transport in the same file.
+    assert [run.mount is None for run in expand(campaign_of(tmp_path, GRID + MOUNT))] == [True, False, False]
+
+
+def test_a_mount_serves_a_disk_or_memory(tmp_path: Path) -> None:
+    disk = 'mount = "nfs"\ndisk_b = "1GB/s+size:9GB"'
+    (path,) = {run.path for run in expand(campaign_of(tmp_path, MOUNT.replace('mount = "nfs"', disk)))}
+    assert str(path).endswith(",disk_b=1GB/s+size:9GB,mount=nfs")
+    for old, new, said in (
+        ('"1GB"', '"3GB"', "path mount: has 2GB, too little for a file of 3GB; add +size:4GB to it"),
+        ('"nfs"', '"nfs+size:1GB"', "path mount: has 1GB, too little for a file of 1GB; add +size:2GB"),
+        ('mount = "nfs"', 'mount = "nfs+size:9GB"\ndisk_b = "1GB/s+size:1GB"', "path disk_b: has 1GB"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            expand(campaign_of(tmp_path, MOUNT.replace(old, new)))
+
+
+def test_the_program_knows_the_same_mounts() -> None:
+    source = (ROOT / "crates/fullpipe-path/src/lab_mount.rs").read_text()
+    listed = re.search(r'const KEYS: &str = "(.*?)";', source)
+    assert listed is not None
+    assert listed[1].split(", ") == list(MOUNT_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ('"nfs"', '"lustre"', ["grid 1 path mount", "'lustre' is not a mount", "nfs+nconnect:4"]),
+        ('"nfs"', "true", ["grid 1 path mount", "True is not a mount"]),
+        ('"nfs"', '"nfs+nconnect"', ["'nconnect' should be KEY:VALUE"]),
+        ('"nfs"', '"nfs+threads:2"', ["path mount", "'threads' is not a key of a mount: vers, nconnect"]),
+        ('"nfs"', '["nfs", "nfs+nconnect:17"]', ["path mount", "nconnect: '17'", "from 1 to 16"]),
+        ('"nfs"', '"nfs+vers:3"', ["vers: '3' is none of 4.0, 4.1, 4.2"]),
+        ('"nfs"', '"nfs+rsize:2MiB"', ["rsize: 2MiB is not a multiple of 4KiB from 4KiB to 1MiB"]),
+        ('"nfs"', '"nfs+slots:8+vers:4.0"', ["NFS 4.0 has no sessions"]),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\ndisk = "1GB/s"',
+            ["'disk' is at the end that mounts", "disk_b"],
+        ),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\ndisk_a = "1GB/s"\ndisk_b = "1GB/s"',
+            ["'disk_a' is at the end"],
+        ),
+        ('rtt = "45.6ms"\nrate = "10gbit"', 'host = "dtn2"', ["'host' is a real path; it takes no 'mount'"]),
+        (
+            "[[grid]]",
+            '[[grid]]\ntransport = { cc = "cubic" }',
+            ["grid 1: 'transport' has no effect on a mount"],
+        ),
+        ("[[grid]]", '[[grid]]\ndisks = { block = "8MiB" }', ["'disks' has no effect", "'storage' instead"]),
+        ("[[grid]]", '[[grid]]\ndirection = "receive"', ["'direction' has no effect", "storage.operation"]),
+        ("[[grid]]", '[[grid]]\nsample = "10ms"', ["'sample' has no effect on a mount: leave it out"]),
+        (
+            "[[grid]]",
+            "[[grid]]\nstorage = { treads = 2 }",
+            ["'treads' in grid 1 storage; known keys: operation"],
+        ),
+        ("[[grid]]", "[[grid]]\nstorage = { threads = 65 }", ["grid 1 storage threads", "64"]),
+        ("[[grid]]", '[[grid]]\nstorage = { operation = "rw" }', ["storage operation: 'rw' is not allowed"]),
+        ("[[grid]]", '[[grid]]\nstorage = { block = "2GiB" }', ["storage block", "4KiB to 1GiB"]),
+        (
+            "[[grid]]",
+            '[[grid]]\nstorage = { threads = 64, block = "16MiB" }',
+            ["has no block of", "64 threads"],
+        ),
+        ('size = "1GB"', 'duration = "9s"', ["'duration' has no effect on a mount", "workload.size"]),
+        ('mount = "nfs"', "", ["grid 1: 'transport' is missing; add it"]),
+    ],
+)
+def test_one_error_names_what_no_mount_has(tmp_path: Path, old: str, new: str, parts: list[str]) -> None:
+    assert old in MOUNT
+    with pytest.raises(UsageError) as caught:
+        expand(campaign_of(tmp_path, MOUNT.replace(old, new)))
+    for part in parts:
+        assert part in str(caught.value), caught.value
+    assert str(caught.value).startswith(str(tmp_path)) and "\n" not in str(caught.value)
+
+
 def test_a_real_host(tmp_path: Path) -> None:
     text = GRID.replace('rtt = "45.6ms"\nrate = "10gbit"', 'host = "dtn2:7412"')
     run = one(tmp_path, text.replace('size = "1GB"', 'duration = "100s"'))
@@ -158,6 +266,12 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ),
         ('rate = "10gbit"', 'rate = "10gbit"\ndisk = "1GB/s"\ndisk_a = "1GB/s"', ["'disk' is for both ends"]),
         ('rate = "10gbit"', 'rate = "10gbit"\ndisk = "fast"', ["path disk", "'fast' is not a disk"]),
+        ("[[grid]]", "[[grid]]\nstorage = { threads = 2 }", ["'storage' has no effect without 'mount'"]),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\ndisk = "1GB/s"\n[grid.disks]\nblok = "8MiB"',
+            ["'blok' in grid 1 disks; known keys: block, direct"],
+        ),
         ("[[grid]]", '[[grid]]\ndisks = { direct = "on" }', ["'disks' has no effect without disks"]),
         (
             'rate = "10gbit"',
@@ -206,6 +320,9 @@ def test_the_campaigns_that_come_with_it() -> None:
     assert rtts == {0.01, 0.4, 11.6, 11.8, 22.6, 45.6, 91.6, 183, 366}
     assert {run.size for run in hpdc} == {None, 10**9, 2 * 10**10, 5 * 10**10, 10**11}
     assert {run.seed for run in hpdc} == set(range(1, 11))
+    mounts = expand(read_campaign(ROOT / "campaigns" / "icccn17-mounts.toml"))
+    assert len(mounts) == 7 * 2 * 2 * 4
+    assert {run.mount.threads for run in mounts if run.mount} == {1, 2, 4, 8}
 
 
 LONG = """
@@ -279,6 +396,23 @@ def test_what_no_kernel_limits(tmp_path: Path, host: str, transport: str) -> Non
 
 def test_udt_has_its_own_windows(tmp_path: Path) -> None:
     assert kernel_limit(one(tmp_path, GRID.replace('cc = "cubic"', 'cc = "udt"'))) is None
+
+
+def test_a_plan_for_mounts(tmp_path: Path, command: Command) -> None:
+    """The kernel's connections have autotuned buffers, and a read sends the other way."""
+    text = MOUNT.replace('"nfs"', '"nfs+nconnect:4"\nhost_a = "tuned+tcp_rmem:4096/131072/1000000"')
+    (tmp_path / "c.toml").write_text(text)
+    told = command("campaign", "run", "c.toml", "--dry-run")
+    assert "2 runs, 0 done, 2 to do" in told.stdout, told.stderr
+    said = [line for line in told.stderr.splitlines() if "leaves the buffer to the kernel" in line]
+    # 0.71 of 1000000 B, four times in 45.6 ms, are 0.498 Gb/s.
+    assert any(
+        "tcp_rmem (1 MB)" in line and "0.498 Gb/s for 4 connections at 45.6 ms; raise tcp_rmem" in line
+        for line in said
+    )
+    assert any("tcp_wmem (4.19 MB)" in line for line in said) and "samples" not in told.stderr
+    told = command("campaign", "run", "c.toml", "--find-best")
+    assert told.returncode == 2 and "--find-best cannot search among runs on a mount" in told.stderr
 
 
 def test_a_plan_for_stock_and_for_real_hosts(tmp_path: Path, command: Command) -> None:

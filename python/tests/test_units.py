@@ -6,6 +6,7 @@ import pytest
 
 from fullpipe.errors import UsageError
 from fullpipe.units import (
+    format_block,
     format_rate,
     format_size,
     format_time,
@@ -48,6 +49,7 @@ def test_rates_come_back(text: str) -> None:
 
 def test_sizes_and_times_print_as_in_records() -> None:
     assert format_size(parse_size("2GiB")) == "2.147483648GB"
+    assert [format_block(n) for n in (4096, 3 << 20, 1 << 30)] == ["4KiB", "3MiB", "1GiB"]
     assert format_size(2**22) == "4.194304MB"
     assert format_size(parse_size("1000GB")) == "1TB"
     assert [format_size(n) for n in (0, 7, 10, 9014)] == ["0B", "7B", "10B", "9.014KB"]

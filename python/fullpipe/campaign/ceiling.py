@@ -144,9 +144,12 @@ def kernel_limit(run: RunSpec) -> KernelLimit | None:
 def too_short_for_dynamics(run: RunSpec) -> bool:
     """Whether a run gives fewer intervals than an analysis of dynamics takes, even without ramp-up.
 
-    The length of a transfer of a given size over a real path is unknown, so that it is never too short.
+    The length of a transfer of a given size over a real path is unknown, so that it is never too short. Runs
+    on a mount have no such analysis.
     """
     path = run.path
+    if run.mount is not None:
+        return False
     if run.duration is not None:
         seconds = run.duration * 1e-9
     elif isinstance(path, LabPath):

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from itertools import product
 
-from fullpipe.campaign.file import Campaign, DiskAxes, Grid, PathAxes
+from fullpipe.campaign.file import Campaign, DiskAxes, Grid, PathAxes, StorageAxes, TransportAxes
 from fullpipe.errors import UsageError
-from fullpipe.run import LINE_RATES, TUNED, DiskAccess, LabPath, RunSpec, bdp
+from fullpipe.run import LINE_RATES, TUNED, DiskAccess, LabPath, MountAccess, RunSpec, bdp
 from fullpipe.tcp import ETHERNET_HEADER
 
 
@@ -20,9 +20,8 @@ def _disks(axes: PathAxes) -> list[tuple[str | None, str | None]]:
     """The disks of both ends: each of `disk` for both, or all pairs of `disk_a` and `disk_b`."""
     if axes.disk is not None:
         return [(disk, disk) for disk in axes.disk]
-    if axes.disk_a is None or axes.disk_b is None:
-        return [(None, None)]
-    return list(product(axes.disk_a, axes.disk_b))
+    none: list[str | None] = [None]
+    return list(product(axes.disk_a or none, axes.disk_b or none))
 
 
 def _accesses(grid: Grid) -> list[DiskAccess | None]:
@@ -36,14 +35,15 @@ def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
     if axes.rtt is None:
         yield from axes.host or []
         return
+    mounts: list[str | None] = list(axes.mount) if axes.mount else [None]
     both = [(host, host) for host in axes.host or [TUNED]]
     hosts = [
         (a, b) for host_a, host_b in both for a in axes.host_a or [host_a] for b in axes.host_b or [host_b]
     ]
     ends = _disks(axes)
     for modality, rtt in product(axes.modality, axes.rtt):
-        for rate, mtu, (a, b), (from_disk, to_disk) in product(
-            axes.rate or [LINE_RATES[modality]], axes.mtu, hosts, ends
+        for rate, mtu, (a, b), (from_disk, to_disk), mount in product(
+            axes.rate or [LINE_RATES[modality]], axes.mtu, hosts, ends, mounts
         ):
             for queue, loss, loss_back, reorder, duplicate, corrupt, jitter, kernel, cross, noise in product(
                 _queues(axes, rate, rtt, mtu), axes.loss, axes.loss_back, axes.reorder, axes.duplicate,
@@ -53,12 +53,28 @@ def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
                     rtt=rtt, rate=rate, queue=queue, mtu=mtu, loss=loss, loss_back=loss_back, reorder=reorder,
                     duplicate=duplicate, corrupt=corrupt, jitter=jitter or None, modality=modality,
                     kernel=kernel, cross=cross, host_noise=noise or None, host_a=a, host_b=b,
-                    disk_a=from_disk, disk_b=to_disk,
+                    disk_a=from_disk, disk_b=to_disk, mount=mount,
                 )  # fmt: skip
 
 
-def _grid(grid: Grid) -> Iterator[RunSpec]:
-    transport, workload = grid.transport, grid.workload
+def _on_mounts(grid: Grid) -> Iterator[RunSpec]:
+    """Runs that read and write what is mounted over a path, by the transport of the kernel that mounts it."""
+    axes = grid.storage or StorageAxes()
+    for path, size, direct, block, threads, operation, seed in product(
+        _paths(grid.path), grid.workload.size, axes.direct, axes.block, axes.threads, axes.operation,
+        grid.seeds,
+    ):  # fmt: skip
+        streams = path.mount_connections if isinstance(path, LabPath) else 1
+        yield RunSpec(
+            path=path, cc="cubic", streams=streams, buffer=None, pacing=None, size=size, duration=None,
+            seed=seed, sample=grid.sample, reverse=operation == "read",
+            mount=MountAccess(operation, threads, block, direct),
+        )  # fmt: skip
+
+
+def _on_streams(grid: Grid, transport: TransportAxes) -> Iterator[RunSpec]:
+    """Runs that carry data from memory to memory, or from disk to disk, by a transport."""
+    workload = grid.workload
     loads = [(size, None) for size in workload.size] + [(None, time) for time in workload.duration]
     for path, cc, streams, buffer, pacing, (size, duration), disks, direction, seed in product(
         _paths(grid.path), transport.cc, transport.streams, transport.buffer, transport.pacing,
@@ -80,7 +96,8 @@ def expand(campaign: Campaign) -> list[RunSpec]:
     runs: dict[RunSpec, None] = {}
     for index, grid in enumerate(campaign.grid):
         try:
-            runs |= dict.fromkeys(_grid(grid))
+            of_grid = _on_mounts(grid) if grid.transport is None else _on_streams(grid, grid.transport)
+            runs |= dict.fromkeys(of_grid)
         except UsageError as error:
             raise UsageError(f"{campaign.place(index)} {error}") from None
     return list(runs)

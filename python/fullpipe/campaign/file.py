@@ -6,10 +6,11 @@ Every axis is one value or a list of values; a grid is the full product of its a
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from fullpipe.campaign.lab_mount import check_mount
 from fullpipe.errors import UsageError
 from fullpipe.units import format_size, parse_probability, parse_rate, parse_size, parse_time
 
@@ -20,6 +21,8 @@ SAMPLE_MIN_NS = 10_000_000
 """The shortest sampling interval."""
 BLOCK_MIN_BYTES, BLOCK_MAX_BYTES = 64 << 10, 64 << 20
 """The range of blocks, as `fullpipe cp` takes it."""
+STORAGE_BLOCK_MIN_BYTES, STORAGE_BLOCK_MAX_BYTES = 4 << 10, 1 << 30
+"""The range of blocks of a measurement of storage."""
 
 
 def _listed(value: object) -> object:
@@ -84,6 +87,13 @@ def _block(value: object) -> int:
     return size
 
 
+def _storage_block(value: object) -> int:
+    size = parse_size(value)
+    if not STORAGE_BLOCK_MIN_BYTES <= size <= STORAGE_BLOCK_MAX_BYTES or size % 4096:
+        raise UsageError(f"'{value}' is no block: give a multiple of 4KiB from 4KiB to 1GiB")
+    return size
+
+
 def _some_time(value: object) -> int:
     time = parse_time(value)
     if time == 0:
@@ -109,7 +119,9 @@ Buffer = Annotated[int | None, BeforeValidator(_buffer)]
 Congestion = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,15}$")]
 LabHost = Annotated[str, BeforeValidator(_lab_host)]
 LabDisk = Annotated[str, BeforeValidator(_lab_disk)]
+LabMount = Annotated[str, BeforeValidator(check_mount)]
 Block = Annotated[int, BeforeValidator(_block)]
+StorageBlock = Annotated[int, BeforeValidator(_storage_block)]
 Mtu = Literal[1500, 9000]
 Modality = Literal["10gige", "oc192"]
 Cross = Annotated[str, Field(pattern=r"^(udp:\S+|tcp:\d+x\S+)$")]
@@ -151,6 +163,7 @@ class PathAxes(_Table):
     disk: Axis[LabDisk] | None = None
     disk_a: Axis[LabDisk] | None = None
     disk_b: Axis[LabDisk] | None = None
+    mount: Axis[LabMount] | None = None
 
     @property
     def has_disks(self) -> bool:
@@ -177,6 +190,14 @@ class PathAxes(_Table):
             raise UsageError("'queue' and 'queue_bdp' exclude each other; keep one")
         if self.disk is not None and (self.disk_a or self.disk_b):
             raise UsageError("'disk' is for both ends; give it alone, or 'disk_a' and 'disk_b'")
+        if self.mount is not None:
+            if self.has_disks:
+                disk = "disk_a" if self.disk is None else "disk"
+                raise UsageError(
+                    f"'{disk}' is at the end that mounts, where nothing reads or writes it; leave it out, "
+                    "and give 'disk_b' for the disk that is served"
+                )
+            return self
         if (self.disk_a is None) != (self.disk_b is None):
             missing = "disk_a" if self.disk_a is None else "disk_b"
             raise UsageError(f"'{missing}' is missing: runs go from disk to disk, or from memory to memory")
@@ -212,13 +233,24 @@ class DiskAxes(_Table):
     direct: Axis[Literal["auto", "on", "off"]] = ["auto"]
 
 
+class StorageAxes(_Table):
+    """The axes of how what is mounted over the path is read and written, as `fullpipe measure` does it."""
+
+    operation: Axis[Literal["read", "write"]] = ["write", "read"]
+    threads: Axis[Annotated[int, Field(ge=1, le=64, strict=True)]] = [1]
+    block: Axis[StorageBlock] = [8 << 20]
+    direct: Axis[Literal["auto", "on", "off"]] = ["auto"]
+
+
 class Grid(_Table):
-    """The full product of path, transport, workload, disk access, direction and seeds."""
+    """The full product of path, transport, workload, access to disks or a mount, direction and seeds."""
 
     path: PathAxes
-    transport: TransportAxes
+    transport: TransportAxes | None = None
+    """None for a mount alone, whose connections are the kernel's."""
     workload: WorkloadAxes
     disks: DiskAxes | None = None
+    storage: StorageAxes | None = None
     seeds: Annotated[
         list[Annotated[int, Field(ge=0, strict=True)]], BeforeValidator(_seeds), Field(min_length=1)
     ] = [1]
@@ -226,10 +258,36 @@ class Grid(_Table):
     direction: Axis[Literal["send", "receive"]] = ["send"]
 
     @model_validator(mode="after")
-    def _disks_of_path(self) -> "Grid":
+    def _storage_of_path(self) -> "Grid":
+        if self.path.mount is not None:
+            self._check_mount()
+            return self
+        if self.transport is None:
+            raise UsageError("'transport' is missing; add it")
+        if self.storage is not None:
+            raise UsageError(
+                "'storage' has no effect without 'mount' in the path; give it, or leave this out"
+            )
         if self.disks is not None and not self.path.has_disks:
             raise UsageError("'disks' has no effect without disks; give the path 'disk', or leave it out")
         return self
+
+    def _check_mount(self) -> None:
+        """Refuses what has no meaning for a mount.
+
+        Raises:
+            UsageError: The grid has it.
+        """
+        for name, why in (
+            ("transport", "the kernel opens the connections, 'nconnect' of them; leave it out"),
+            ("disks", "write 'storage' instead"),
+            ("direction", "give storage.operation, read or write"),
+            ("sample", "leave it out"),
+        ):
+            if name in self.model_fields_set:
+                raise UsageError(f"'{name}' has no effect on a mount: {why}")
+        if self.workload.duration:
+            raise UsageError("'duration' has no effect on a mount: files have a size; give workload.size")
 
 
 class Campaign(_Table):
@@ -249,10 +307,11 @@ def _keys_at(location: tuple[int | str, ...]) -> list[str]:
     for part in location:
         field = model.model_fields.get(str(part))
         annotation = field.annotation if field else None
+        tables = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type)]
         if part == "grid":
             model = Grid
-        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
+        elif tables and issubclass(tables[0], BaseModel):
+            model = tables[0]
     return list(model.model_fields)
 
 

@@ -12,7 +12,15 @@ from fullpipe.campaign.shard import Shard, parse_shard
 from fullpipe.campaign.state import DESCRIPTION, describe, digest, read_description
 from fullpipe.errors import FailedError, RecordError, UsageError
 from fullpipe.files import whole, write_whole
-from fullpipe.record import FAILED, SUFFIXES, read_failures, read_outcome, read_record, records_in
+from fullpipe.record import (
+    FAILED,
+    SUFFIXES,
+    is_storage,
+    read_failures,
+    read_outcome,
+    read_record,
+    records_in,
+)
 from fullpipe.units import counted, verb
 
 
@@ -56,7 +64,7 @@ def _complete(path: Path) -> bool:
     if path.suffix != ".gz":
         return read_outcome(path) is not None
     try:
-        read_record(path)
+        read_record(path, "storage" if is_storage(path) else "run")
     except RecordError:
         return False
     return True

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from fullpipe.campaign.adaptive import Search
     from fullpipe.campaign.session import Session
+    from fullpipe.runs import Runs
 
 BUDGET = "12%"
 """The default of `--budget`."""
@@ -49,25 +50,26 @@ def _bounded(runs: list[RunSpec], of: str) -> list[str]:
     """Warnings about runs that a kernel's limits on buffers hold below their path's rate."""
     from fullpipe.campaign.ceiling import KernelLimit, kernel_limit
 
-    found: dict[tuple[bool, str, int], list[tuple[KernelLimit, RunSpec]]] = {}
+    found: dict[tuple[bool, bool, str, int], list[tuple[KernelLimit, RunSpec]]] = {}
     for run in runs:
         if limit := kernel_limit(run):
-            key = (run.buffer is None, limit.sysctl, limit.buffer_bytes)
+            key = (run.mount is not None, run.buffer is None, limit.sysctl, limit.buffer_bytes)
             found.setdefault(key, []).append((limit, run))
     said = []
-    for (auto, sysctl, most), bounded in found.items():
+    for (mounted, auto, sysctl, most), bounded in found.items():
         worst, run = min(bounded, key=lambda pair: pair[0].bound_bps)
         rtt = run.path.rtt / 1e6 if isinstance(run.path, LabPath) else 0.0
-        n = len(bounded)
+        n, stream = len(bounded), "connection" if mounted else "stream"
         if auto:
-            what, remedy = f"{verb(n, 'leaves', 'leave')} the buffer to the kernel", "give transport.buffer"
+            what = f"{verb(n, 'leaves', 'leave')} the buffer to the kernel"
+            remedy = f"raise {sysctl} in path.host" if mounted else "give transport.buffer"
         else:
             what = verb(n, "asks for more buffer than it gets", "ask for more buffer than they get")
             remedy = f"raise {sysctl} in path.host"
         said.append(
             f"{n} of {of} {what}: {sysctl} ({most / 1e6:.3g} MB) bounds {verb(n, 'it', 'them')} to "
-            f"window/RTT, about {worst.window_bytes / 1e6:.2g} MB in flight for each stream, for example "
-            f"{gbps(worst.bound_bps)[0]} Gb/s for {counted(run.streams, 'stream')} at {rtt:g} ms; {remedy}"
+            f"window/RTT, about {worst.window_bytes / 1e6:.2g} MB in flight for each {stream}, for example "
+            f"{gbps(worst.bound_bps)[0]} Gb/s for {counted(run.streams, stream)} at {rtt:g} ms; {remedy}"
         )
     return said
 
@@ -143,22 +145,38 @@ def _plan(
         )
 
 
-def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
-    from fullpipe.profile import profile_folder
+def _profile(folder: Path) -> tuple[str, "Runs | None"]:
+    """Writes the profiles of a folder of records, and the tables of its runs.
 
-    content, _ = profile_folder(folder, folder)
+    Returns:
+        The names of the files, and the runs; None if all records are of storage.
+    """
+    from fullpipe.analysis.pipeline import analyze_storage
+    from fullpipe.profile import profile_folder
+    from fullpipe.storage import PROFILE
+
+    stored, is_all = analyze_storage(folder, folder)
+    if is_all:
+        return PROFILE, None
+    _, runs = profile_folder(folder, folder)
+    also = "" if stored is None else f", {PROFILE}"
+    return f"runs.parquet, samples.parquet{also} and profile.json", runs
+
+
+def _finish(folder: Path, as_json: bool) -> None:
+    names, _ = _profile(folder)
     if not as_json:
-        _say(f"wrote runs.parquet, samples.parquet and profile.json in {folder}")
-    return content
+        _say(f"wrote {names} in {folder}")
 
 
 def _search_of(runs: list[RunSpec], budget: str) -> "Search":
     from fullpipe.campaign.adaptive import Search, parse_budget
 
-    if any(run.disks is not None for run in runs):
+    found = {"on a mount" if run.mount else "from disk to disk" for run in runs if run.mount or run.disks}
+    if found:
         raise click.UsageError(
-            "--find-best cannot search among runs from disk to disk: it predicts runs from memory to memory; "
-            "leave it out to do all runs"
+            f"--find-best cannot search among runs {' and '.join(sorted(found))}: it predicts runs from "
+            "memory to memory; leave it out to do all runs"
         )
     return Search(runs, parse_budget(budget, len(runs)))
 
@@ -351,13 +369,25 @@ def run(
     return 0
 
 
-def _mixed_kernels(runs: "pl.DataFrame") -> list[str]:
-    """The guest kernels of a merged campaign, if runs that left the choice to the machine had several."""
+def _mixed_kernels(folder: Path, runs: "pl.DataFrame | None") -> list[str]:
+    """The guest kernels of a merged campaign, if runs that left the choice to the machine had several.
+
+    Args:
+        folder: The folder of the records, for those of storage.
+        runs: The other runs; None if there are none.
+    """
     import polars as pl
 
-    unnamed = runs.filter(pl.col("host").is_null() & pl.col("kernel_axis").is_null())
-    kernels: list[str] = sorted(unnamed["kernel_sender"].drop_nulls().unique())
-    return kernels if len(kernels) > 1 else []
+    from fullpipe.record import read_header, records_in
+
+    kernels: set[str] = set()
+    if runs is not None:
+        unnamed = runs.filter(pl.col("host").is_null() & pl.col("kernel_axis").is_null())
+        kernels |= set(unnamed["kernel_sender"].drop_nulls())
+    for header in filter(None, map(read_header, records_in(folder))):
+        if header.get("kind") == "storage" and header.get("path") and "kernel" not in header["path"]:
+            kernels.add(str(header.get("kernel")))
+    return sorted(kernels) if len(kernels) > 1 else []
 
 
 @campaign.command()
@@ -374,16 +404,15 @@ def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> 
     read or written.
     """
     from fullpipe.campaign.merge import merge as merge_shards
-    from fullpipe.profile import profile_folder
 
     found = merge_shards(out, shards, partial)
-    _, read = profile_folder(out, out)
+    _, read = _profile(out)
     if found.others:
         warn(
             f"{counted(len(found.others), 'record')} that are not of the campaign were copied, too, such as "
             f"{found.others[0]}"
         )
-    if kernels := _mixed_kernels(read.runs):
+    if kernels := _mixed_kernels(out, None if read is None else read.runs):
         warn(f"the shards ran with guest kernels {', '.join(kernels)}, and rates differ between kernels")
     if found.missing:
         least = "at least " if found.unknown else ""
