@@ -216,6 +216,10 @@ def _parsed(sources: Iterable[_Source], skipped: list[Skipped]) -> Iterator[_Par
 
 def _check_any(path: Path, count: int, skipped: list[Skipped]) -> None:
     if count == 0:
+        if not skipped and path.exists() and any(map(is_storage, list_records(path))):
+            raise RecordError(
+                f"{path}: has only measurements of storage, whose profile 'fullpipe analyze' makes"
+            )
         why = f"; the first of {len(skipped)} was skipped because: {skipped[0].reason}" if skipped else ""
         none = f" ({' or '.join('*' + suffix for suffix in SUFFIXES)}); run a campaign first"
         raise RecordError(f"{path}: contains no readable record{why or none}")

@@ -9,7 +9,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 import polars as pl
 
 from fullpipe import __version__
-from fullpipe.errors import RecordError
+from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
 from fullpipe.profile import CONFIDENCE, point
 from fullpipe.record import Record, is_storage, list_records, read_record
 from fullpipe.runs import Skipped
+from fullpipe.units import parse_rate, parse_size, parse_time
 
 VERSION = 1
 """The version of `storage-profile.json`."""
@@ -81,6 +82,17 @@ def _mount(header: dict[str, Any]) -> str | None:
     return mount and json.dumps({name: mount[name] for name in _OF_MOUNT})
 
 
+def lab_place(path: Mapping[str, Any]) -> tuple[int, int, float, int]:
+    """The rate in bit/s, the MTU in bytes, the RTT in ms and the queue in bytes of a record's emulated path.
+
+    Raises:
+        KeyError: The path lacks one of them.
+        UsageError: One of them is no quantity.
+    """
+    rate, queue = parse_rate(path["rate"]), parse_size(path["queue"])
+    return rate, int(path["mtu"]), parse_time(path["rtt"]) / 1e6, queue
+
+
 def _row(path: Path, record: Record | None) -> dict[str, Any]:
     record = record or read_record(path, "storage")
     header, result = record.header, record.result
@@ -98,9 +110,12 @@ def _row(path: Path, record: Record | None) -> dict[str, Any]:
             "cpu_s": result["cpu_user_s"] + result["cpu_system_s"],
         }
         pl.DataFrame([row], schema=STORAGE_SCHEMA)
+        if header.get("path"):
+            lab_place(header["path"])
         has_rate = row["rate_bps"] > 0
     except (
-        KeyError, TypeError, ValueError, AttributeError, OverflowError, pl.exceptions.PolarsError,
+        KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError,
+        pl.exceptions.PolarsError,
     ) as error:  # fmt: skip
         raise RecordError(
             f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"

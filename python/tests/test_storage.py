@@ -8,10 +8,12 @@ from click.testing import CliRunner
 
 from fullpipe import read_runs
 from fullpipe.analysis.pipeline import analyze_storage
+from fullpipe.analysis.storage_tables import storage_tables
 from fullpipe.campaign import RunSpec
 from fullpipe.cli.analyze import analyze
 from fullpipe.errors import RecordError
 from fullpipe.record import read_record
+from fullpipe.report import report as render_report
 from fullpipe.storage import read_storage, storage_profile
 
 NFS = {
@@ -90,21 +92,63 @@ def test_a_mount_is_neither_a_disk_nor_the_same_mount_with_other_options(tmp_pat
     )
 
 
+def lab(rtt: str, queue: str, **about: Any) -> dict[str, Any]:
+    return {"rtt": rtt, "rate": "1gbit", "queue": queue, "mtu": 9000} | about
+
+
 def test_each_path_of_the_testbed_has_an_entry(tmp_path: Path) -> None:
-    for name, rtt in (("a", "10ms"), ("b", "91.6ms"), ("c", "91.6ms")):
-        write(
-            tmp_path,
-            name,
-            1e9 if rtt == "10ms" else 2e8,
-            mount=NFS,
-            path={"rtt": rtt, "mount": "nfs"},
-        )
+    far = lab("91.6ms", "11.45MB", mount="nfs")
+    write(tmp_path, "a", 1e9, mount=NFS, path=lab("10ms", "1.25MB", mount="nfs"))
+    for name in "bc":
+        write(tmp_path, name, 2e8, mount=NFS, path=far)
+    write(tmp_path, "d", 4e8, mount=NFS, path=far, threads=4)
     entries = storage_profile(read_storage(tmp_path).runs)["entries"]
     found = {entry["storage"]["path"]["rtt"]: [p["n"] for p in entry["points"]] for entry in entries}
-    assert found == {"10ms": [1], "91.6ms": [2]}
+    assert found == {"10ms": [1], "91.6ms": [2, 1]}
     done = CliRunner().invoke(analyze, [str(tmp_path)], standalone_mode=False)
     assert done.exception is None
-    assert "session slots asked for) over rtt=91.6ms, mount=nfs: Gb/s" in " ".join(done.output.split())
+    text = " ".join(done.output.split())
+    assert "slots asked for) over rate=1gbit, mtu=9000, mount=nfs, queue=1 BDP: Gb/s" in text
+    assert "run \\ RTT, ms 10 91.6" in text
+    assert "blocks of 8 MiB, 1 thread 1.00 n=1 device 0.200 ±0.000 n=2 device" in text
+    assert "blocks of 8 MiB, 4 threads 0.400 n=1 device" in text
+
+
+def test_the_tables_of_mounts_over_paths() -> None:
+    """A table for each mount and queue, by RTT if there are several, by threads otherwise."""
+
+    def entry(path: dict[str, Any] | None, operation: str = "read") -> dict[str, Any]:
+        storage = {
+            "host": None, "folder": "/mount", "file_system": "nfs4", "device": None, "mount": None,
+            "path": path, "operation": operation, "direct": False, "block_bytes": 1 << 20,
+            "size_bytes": 10**9,
+        }  # fmt: skip
+        point = {"threads": 2, "mean_bps": 1e9, "low_bps": None, "high_bps": None, "n": 1, "bottleneck": None}
+        return {"storage": storage, "points": [point]}
+
+    small = [lab(rtt, "100KB", mount="nfs") for rtt in ("10ms", "20ms")]
+    of_bdp = [lab("10ms", "1.25MB", mount="nfs"), lab("20ms", "2.5MB", mount="nfs")]
+    alone = lab("5ms", "625KB", mount="nfs+nconnect:4")
+    entries = [entry(path, op) for path in (*small, *of_bdp, alone) for op in ("read", "write")] + [
+        entry(None)
+    ]
+    tables = storage_tables(entries)
+    assert [table.of.partition(" over ")[2] for table in tables] == [
+        "rate=1gbit, mtu=9000, mount=nfs, queue=100KB",
+        "rate=1gbit, mtu=9000, mount=nfs, queue=1 BDP",
+        "rtt=5ms, rate=1gbit, queue=625KB, mtu=9000, mount=nfs+nconnect:4",
+        "",
+    ]
+    assert [table.columns[1:] for table in tables] == [["10", "20"], ["10", "20"], ["2"], ["2"]]
+    assert [len(table.rows) for table in tables] == [2, 2, 2, 1]
+    assert all(cell.startswith("1.00") for table in tables for row in table.rows for cell in row[1:])
+
+
+@pytest.mark.parametrize("wrong", [{"rtt": "soon"}, {"rate": None}, {"mtu": "x"}])
+def test_a_damaged_path_is_skipped(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    write(tmp_path, "a", 9e9, mount=NFS, path=lab("10ms", "1MB") | wrong)
+    with pytest.warns(UserWarning, match=r"a\.ndjson: its first or last line lacks fields"):
+        assert read_storage(tmp_path).runs.height == 0
 
 
 def test_a_damaged_mount_is_skipped(tmp_path: Path) -> None:
@@ -162,6 +206,14 @@ def test_analyze(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "storage-profile.json").read_text())
     assert stored["entries"][0]["points"][0]["mean_bps"] == 9e9
     assert not (tmp_path / "profile.json").exists()
+
+
+def test_a_report_of_storage_only_says_what_reads_it(tmp_path: Path) -> None:
+    write(tmp_path, "a", 9e9)
+    with pytest.raises(
+        RecordError, match="has only measurements of storage, whose profile 'fullpipe analyze'"
+    ):
+        render_report(tmp_path, tmp_path / "report.html")
 
 
 def test_runs_and_storage_in_one_folder(tmp_path: Path, small: list[RunSpec]) -> None:

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from fullpipe.analysis import tables, words
 from fullpipe.analysis.comparison import VERDICTS
-from fullpipe.labels import cell, gbps
+from fullpipe.analysis.storage_tables import storage_tables
+from fullpipe.labels import gbps
 from fullpipe.units import counted
 
 
@@ -187,42 +188,13 @@ def show_comparison(content: Mapping[str, Any], console: Console) -> None:
     console.print(words.verdict_counts(content["cells"], VERDICTS), highlight=False)
 
 
-def _mount(mount: Mapping[str, Any] | None) -> str:
-    """A mount as words that follow its type; none for a disk."""
-    if mount is None:
-        return ""
-    words = [f" mounted from {mount['source']}: {','.join(mount['options'])}"]
-    if mount["read_ahead_bytes"] is not None:
-        words.append(f"read-ahead {mount['read_ahead_bytes'] / 1024:g} KiB")
-    if mount["session_slots"] is not None:
-        words.append(f"{mount['session_slots']} session slots asked for")
-    return ", ".join(words)
-
-
 def show_storage(content: Mapping[str, Any], console: Console) -> None:
-    """Prints a profile of storage: for each folder and mount a table by number of threads.
+    """Prints a profile of storage.
 
     Args:
         content: The profile, from :func:`fullpipe.storage.storage_profile`.
         console: Where to print.
     """
-    by_folder: dict[str, list[dict[str, Any]]] = {}
-    for entry in content["entries"]:
-        storage = entry["storage"]
-        device = f" on {storage['device']}" if storage["device"] else ""
-        name = f"{storage['folder']} ({storage['file_system']}{device}{_mount(storage['mount'])})"
-        if storage["path"]:
-            name += " over " + ", ".join(f"{key}={value}" for key, value in storage["path"].items())
-        by_folder.setdefault(f"{storage['host']}:{name}" if storage["host"] else name, []).append(entry)
-    for name, entries in by_folder.items():
-        threads = sorted({point["threads"] for entry in entries for point in entry["points"]})
-        rows = []
-        for entry in entries:
-            storage, points = entry["storage"], {point["threads"]: point for point in entry["points"]}
-            how = "direct I/O" if storage["direct"] else "page cache"
-            about = f"{storage['operation']} {storage['size_bytes'] / 1e9:g} GB, {how}"
-            about += f", blocks of {storage['block_bytes'] / 2**20:g} MiB"
-            found = [f"{cell(p)} {p['bottleneck'] or ''}" if (p := points.get(n)) else "" for n in threads]
-            rows.append([about, *found])
-        title = f"Storage {name}: Gb/s, mean ± half of the 95% interval, and what limited most runs"
-        _print(console, escape(title), ["run \\ threads", *(f"{n}" for n in threads)], rows, wraps=True)
+    for table in storage_tables(content["entries"]):
+        title = f"Storage {table.of}: Gb/s, mean ± half of the 95% interval, and what limited most runs"
+        _print(console, escape(title), table.columns, table.rows, wraps=True)
