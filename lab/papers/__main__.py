@@ -3,6 +3,7 @@
 python -m lab.papers pack --build COMMIT runs/papers-*   # adds campaigns to lab/papers/records
 python -m lab.papers judge                               # writes the verdicts from what is kept
 python -m lab.papers figures runs                        # draws the figures from whole records
+python -m lab.papers mounts runs/icccn17-mounts runs/cp  # draws mounts over long paths beside copies
 """
 
 import argparse
@@ -40,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     drawing.add_argument(
         "runs", type=Path, help="folder with papers-profiles, papers-traces and papers-sizes"
     )
+    mounting = commands.add_parser("mounts", help="draw rates of mounts against RTT, beside copies")
+    mounting.add_argument("mounts", type=Path, help="the records of campaigns/icccn17-mounts.toml")
+    mounting.add_argument("copies", type=Path, help="what 'fullpipe cp --json' printed over its paths")
     return parser
 
 
@@ -58,7 +62,7 @@ def _figures(runs: Path) -> None:
 
 
 def main() -> int:
-    """Runs one of the three commands."""
+    """Runs one of the commands."""
     arguments = _parser().parse_args()
     try:
         if arguments.command == "pack":
@@ -69,6 +73,10 @@ def main() -> int:
             PAGE.write_text(verdicts)
             COMPARISONS.write_text(comparisons)
             print(f"wrote {PAGE} and {COMPARISONS}")
+        elif arguments.command == "mounts":
+            from lab.papers.mounts import write_figure
+
+            write_figure(arguments.mounts, arguments.copies, PAGE.with_suffix("") / "icccn-16.svg")
         else:
             _figures(arguments.runs)
     except FullpipeError as error:

@@ -42,13 +42,15 @@ def exponents(data: Data, cc: str, rtt: float) -> dict[int, tuple[float, float, 
     return found
 
 
-def _axes(n: int, width: float = 9.0, height: float = 2.6) -> tuple[Figure, list[Axes]]:
+def side_by_side(n: int, width: float = 9.0, height: float = 2.6) -> tuple[Figure, list[Axes]]:
+    """Makes panels side by side whose rates share an axis; width and height in inches."""
     figure, axes = plt.subplots(1, n, figsize=(width, height), sharey=True, squeeze=False)
     axes[0][0].set_ylabel("Gb/s")
     return figure, list(axes[0])
 
 
-def _rtt_axis(axis: Axes, rtts: Iterable[float]) -> None:
+def rtt_axis(axis: Axes, rtts: Iterable[float]) -> None:
+    """Makes the axes of a profile up to 10 Gb/s: a tick at each RTT (ms), logarithmic."""
     axis.set_xscale("log")
     ticks = sorted(set(rtts))
     axis.set_xticks(ticks, [f"{rtt:g}" for rtt in ticks])
@@ -71,14 +73,14 @@ def _by_streams(axis: Axes, runs: pl.DataFrame, streams: Iterable[int]) -> None:
                 color=colours((n - 1) / 9.5),
                 label=str(n),
             )
-    _rtt_axis(axis, runs["rtt_ms"])
+    rtt_axis(axis, runs["rtt_ms"])
 
 
 def buffers(cc: str) -> Callable[[Data], Figure]:
     """Profiles of 1 GB by number of streams, a panel for each buffer."""
 
     def draw(data: Data) -> Figure:
-        figure, axes = _axes(3)
+        figure, axes = side_by_side(3)
         for axis, (name, size) in zip(axes, BUFFERS.items(), strict=True):
             _by_streams(axis, pick(data.ten, cc=cc, buffer_bytes=size), STREAMS)
             axis.set_title(f"{cc}, {name}")
@@ -92,7 +94,7 @@ def modalities(cc: str) -> Callable[[Data], Figure]:
     """Profiles of 1 GB over the two modalities, large buffer."""
 
     def draw(data: Data) -> Figure:
-        figure, axes = _axes(2, 6.5)
+        figure, axes = side_by_side(2, 6.5)
         for axis, modality in zip(axes, ("oc192", "10gige"), strict=True):
             _by_streams(axis, pick(data.profiles, cc=cc, buffer_bytes=LARGE, modality=modality), (1, 4, 10))
             axis.set_title(f"{cc}, {modality}, large buffer")
@@ -104,7 +106,7 @@ def modalities(cc: str) -> Callable[[Data], Figure]:
 
 def sizes(data: Data) -> Figure:
     """CUBIC, large buffer, by the transfer's size."""
-    figure, axes = _axes(2, 6.5)
+    figure, axes = side_by_side(2, 6.5)
     for axis, n in zip(axes, (1, 10), strict=True):
         for i, size in enumerate((1, 20, 50, 100)):
             runs = data.ten if size == 1 else data.sizes
@@ -114,7 +116,7 @@ def sizes(data: Data) -> Figure:
                 axis.plot(
                     mean["rtt_ms"], mean["goodput_bps"], "o-", ms=3, lw=1, color=f"C{i}", label=f"{size} GB"
                 )
-        _rtt_axis(axis, data.ten["rtt_ms"])
+        rtt_axis(axis, data.ten["rtt_ms"])
         axis.set_title(f"cubic, {n} stream{'s' * (n > 1)}")
     axes[-1].legend(fontsize=7)
     return figure
@@ -124,7 +126,7 @@ def boxes(panels: list[tuple[str, dict[str, object]]]) -> Callable[[Data], Figur
     """Box plots of the runs of some transports."""
 
     def draw(data: Data) -> Figure:
-        figure, axes = _axes(len(panels), 3.1 * len(panels))
+        figure, axes = side_by_side(len(panels), 3.1 * len(panels))
         for axis, (title, what) in zip(axes, panels, strict=True):
             found = pick(data.profiles, **what)
             rtts = sorted(found["rtt_ms"].unique())
@@ -140,7 +142,7 @@ def boxes(panels: list[tuple[str, dict[str, object]]]) -> Callable[[Data], Figur
 
 def sigmoids(data: Data) -> Figure:
     """The dual sigmoid of single-stream CUBIC, scaled throughput."""
-    figure, axes = _axes(3)
+    figure, axes = side_by_side(3)
     axes[0].set_ylabel("scaled throughput")
     for axis, (name, size) in zip(axes, BUFFERS.items(), strict=True):
         rtt, rate = profile(data.ten, cc="cubic", streams=1, buffer_bytes=size)
@@ -154,7 +156,7 @@ def sigmoids(data: Data) -> Figure:
             if branch is not None and high > low:
                 at = np.geomspace(low, high, 60)
                 axis.plot(at, branch(at), style, color="C0" if style == "-" else "0.3", lw=1)
-        _rtt_axis(axis, rtt)
+        rtt_axis(axis, rtt)
         axis.set_ylim(0, 1.05)
         axis.set_title(f"{name}: {fit.shape}")
     return figure
@@ -162,7 +164,7 @@ def sigmoids(data: Data) -> Figure:
 
 def transition_rtts(data: Data) -> Figure:
     """τ_T by streams and buffer."""
-    figure, axes = _axes(3)
+    figure, axes = side_by_side(3)
     axes[0].set_ylabel("τ_T of the dual sigmoid, ms")
     for axis, cc in zip(axes, ("cubic", "htcp", "scalable"), strict=True):
         for i, (name, size) in enumerate(BUFFERS.items()):
@@ -186,7 +188,7 @@ def transition_rtts(data: Data) -> Figure:
 
 def time_traces(data: Data) -> Figure:
     """CUBIC at 45.6 ms: aggregate and streams over time."""
-    figure, axes = _axes(4)
+    figure, axes = side_by_side(4)
     for axis, n in zip(axes, (1, 4, 7, 10), strict=True):
         t, aggregate, each = data.trace("cubic", n, 45.6)
         for one in each:
@@ -222,7 +224,7 @@ def maps(data: Data) -> Figure:
 
 def lyapunovs(data: Data) -> Figure:
     """Aggregate exponents by streams, with intervals."""
-    figure, axes = _axes(2, 6.5)
+    figure, axes = side_by_side(2, 6.5)
     axes[0].set_ylabel("Lyapunov exponent, 1/s")
     for axis, rtt in zip(axes, (11.8, 183.0), strict=True):
         for i, cc in enumerate(("cubic", "htcp", "scalable", "bbr")):
@@ -240,7 +242,7 @@ def lyapunovs(data: Data) -> Figure:
 
 def rate_against_exponent(data: Data) -> Figure:
     """Throughput against the exponent at 183 ms."""
-    figure, (axis,) = _axes(1, 3.4)
+    figure, (axis,) = side_by_side(1, 3.4)
     for i, cc in enumerate(("cubic", "htcp", "scalable", "bbr")):
         for n, (exponent, *_) in exponents(data, cc, 183.0).items():
             rate = rates(data.traces.runs, cc=cc, streams=n, rtt_ms=183.0).mean()
@@ -253,7 +255,7 @@ def rate_against_exponent(data: Data) -> Figure:
 
 def aggregate_maps(data: Data) -> Figure:
     """Aggregate maps after ramp-up, as ICCCN's Fig. 10."""
-    figure, axes = _axes(2, 6.0)
+    figure, axes = side_by_side(2, 6.0)
     axes[0].set_ylabel("X(i+1), Gb/s")
     for axis, rtt in zip(axes, (11.8, 183.0), strict=True):
         for n, colour in ((1, "C0"), (4, "C1"), (10, "C2")):
