@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import getpass
 import glob
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -37,6 +39,8 @@ WARM = 2.5
 QUIET = 0.5
 #: The speed, relative to the build before, that a change of the code must keep.
 BUILD_BAR = 0.98
+#: The fastest cipher of ssh.
+CIPHER = "aes128-gcm@openssh.com"
 #: The bar of fullpipe's memory at either end, in MB.
 MEMORY_MB = 256.0
 
@@ -107,17 +111,16 @@ def rsync_daemon(servers: Servers, job: Job) -> Peer:
 
 def rsync_ssh(servers: Servers, job: Job) -> Peer:
     """Rsync over ssh with the fastest cipher."""
-    cipher = "aes128-gcm@openssh.com"
     to = f"{ADDRESS}:{job.into}/"
     command = [
         need("rsync", "rsync"),
         "-a",
         "--whole-file",
         "-e",
-        f"{servers.ssh()} -c {cipher}",
+        f"{servers.ssh()} -c {CIPHER}",
     ]
     return Peer(
-        f"rsync over ssh, {cipher}",
+        f"rsync over ssh, {CIPHER}",
         [*command, str(job.source), to],
         encrypted=True,
         checked=True,
@@ -141,15 +144,25 @@ def rclone(servers: Servers, job: Job) -> Peer:
     return Peer("rclone, WebDAV, 4 streams, unchecked", command + ends)
 
 
+def scp_ssh(servers: Servers, job: Job) -> Peer:
+    """Scp with the fastest cipher."""
+    ssh, *flags = shlex.split(servers.ssh())
+    command = [need("scp", "openssh-client"), "-q", "-S", ssh, *flags, "-c", CIPHER]
+    recursive = ["-r"] if job.source.is_dir() else []
+    return Peer(f"scp, {CIPHER}", [*command, *recursive, str(job.source), f"{ADDRESS}:{job.into}/"], True)
+
+
 def rclone_sftp(servers: Servers, job: Job) -> Peer:
-    """Rclone over SFTP, which compares checksums at the end."""
-    program = need("rclone", "rclone")
-    port = servers.rclone("sftp", job.into, "--no-auth", "--dir-cache-time=1ns")
-    word = subprocess.run([program, "obscure", "any"], check=True, capture_output=True, text=True)
-    far = [f"--sftp-host={ADDRESS}", f"--sftp-port={port}", "--sftp-user=any"]
-    far.append(f"--sftp-pass={word.stdout.strip()}")
-    command = [program, "--config=", *far, "copy", str(job.source), ":sftp:"]
-    return Peer("rclone, SFTP, MD5 compared", command, encrypted=True, checked=True)
+    """Rclone over SFTP, with its own ssh; for each file it compares checksums, by a login of its own."""
+    servers.ssh()
+    far = [f"--sftp-host={ADDRESS}", f"--sftp-port={servers.ssh_port}"]
+    far += [f"--sftp-user={getpass.getuser()}", f"--sftp-key-file={servers.folder / 'user'}"]
+    command = [need("rclone", "rclone"), "--config=", *far, "copy", str(job.source)]
+    if not job.source.is_dir():
+        return Peer("rclone, SFTP, MD5 compared", [*command, f":sftp:{job.into}"], True, True)
+    # 100,000 logins would only show what a login takes.
+    command.append("--sftp-disable-hashcheck")
+    return Peer("rclone, SFTP, unchecked", [*command, f":sftp:{job.into / job.source.name}"], True)
 
 
 def syq(servers: Servers, job: Job) -> Peer:
@@ -157,18 +170,25 @@ def syq(servers: Servers, job: Job) -> Peer:
     program = shutil.which("syq")
     if not program:
         raise Missing("no syq; cargo install syq")
-    far = ["--rsh", servers.ssh(), "--syq-path", program]
-    command = [
-        program,
-        "cp",
-        *far,
-        str(job.source),
-        "--to",
-        ADDRESS,
-        "--into",
-        str(job.into),
-    ]
+    far = ["--quiet", "--rsh", servers.ssh(), "--syq-path", program]
+    command = [program, "cp", *far, str(job.source), "--to", ADDRESS, "--into", str(job.into)]
     return Peer("syq cp, over ssh", command, encrypted=True)
+
+
+def rcp(servers: Servers, job: Job) -> Peer:
+    """Rcp of rcp-tools, which starts over ssh and encrypts its own streams."""
+    program = shutil.which("rcp")
+    if not program:
+        raise Missing("no rcp; cargo install rcp-tools-rcp")
+    # It runs the first ssh of PATH, and takes this address for a local one unless a user is named.
+    folder = servers.folder / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "ssh").write_text(f'#!/bin/sh\nexec {servers.ssh()} "$@"\n')
+    (folder / "ssh").chmod(0o700)
+    path = f"PATH={folder}:{os.environ.get('PATH', os.defpath)}"
+    to = f"{getpass.getuser()}@{ADDRESS}:{job.into}/"
+    command = ["env", path, program, "--bind-ip", ADDRESS, str(job.source), to]
+    return Peer("rcp, over ssh", command, encrypted=True)
 
 
 def unencrypted(servers: Servers, job: Job) -> Peer:
@@ -276,12 +296,26 @@ ROWS = {
     "encrypted": Row(
         "a file from memory to memory, encrypted",
         file,
-        [(unencrypted, 0.8), (syq, 1.2), (rsync_ssh, 1.3), (rclone_sftp, 2.0)],
+        [
+            (unencrypted, 0.8),
+            (syq, 1.3),
+            (rcp, 1.3),
+            (rsync_ssh, 1.3),
+            (scp_ssh, 1.3),
+            (rclone_sftp, 2.0),
+        ],
     ),
     "small": Row(
         "small files from memory to memory",
         tree,
-        [(rsync_daemon, 2.0), (rsync_ssh, 2.0)],
+        [
+            (rsync_daemon, 2.0),
+            (syq, 1.3),
+            (rcp, 1.3),
+            (rsync_ssh, 2.0),
+            (scp_ssh, 1.3),
+            (rclone_sftp, 1.3),
+        ],
     ),
     "udt": Row(
         "a file from memory to memory over UDT, not encrypted",
@@ -413,7 +447,7 @@ def earlier(program: str, encrypted: bool) -> Callable[[Servers, Job], Peer]:
     return another_build
 
 
-def table(row: Row, job: Job, servers: Servers, rounds: int) -> bool:
+def table(row: Row, job: Job, servers: Servers, args: argparse.Namespace) -> bool:
     """Prints a row's table; returns whether all bars are met."""
     print(
         "| peer | asked | measured | fullpipe | peer | |\n|---|---|---|---|---|---|",
@@ -421,13 +455,15 @@ def table(row: Row, job: Job, servers: Servers, rounds: int) -> bool:
     )
     good, warm = True, set()
     for make, bar in row.peers:
+        if args.peer and make.__name__ not in args.peer:
+            continue
         try:
             peer = make(servers, job)
             if peer.encrypted not in warm:
                 warm.add(peer.encrypted)
                 good &= memory(servers, job, peer.encrypted)
             once(job, peer.command)
-            good &= compare(servers, job, peer, bar, rounds)
+            good &= compare(servers, job, peer, bar, args.rounds)
         except Missing as why:
             line(make.__name__, "", f"left out: {why}", "", "", None)
         except Failed as why:
@@ -449,7 +485,11 @@ def main() -> int:
         metavar="PROGRAM",
         help="compare with this other build of fullpipe instead, with and without encryption",
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer")
+    names = sorted({make.__name__ for row in ROWS.values() for make, _ in row.peers})
+    parser.add_argument(
+        "--peer", choices=names, action="append", help="compare with this program; can be given several times"
+    )
+    parser.add_argument("--rounds", "--runs", type=int, default=ROUNDS, help="pairs of runs for each peer")
     parser.add_argument("--gib", type=float, default=4, help="size of the large file")
     parser.add_argument("--files", type=int, default=100_000, help="number of small files")
     parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="folder on a disk")
@@ -471,7 +511,7 @@ def main() -> int:
             try:
                 with row.job(args, base) as job, Servers(keys) as servers:
                     print(f"\n{name}: {row.title}, {job.size / 2**30:.2f} GiB\n")
-                    good &= table(row, job, servers, args.rounds)
+                    good &= table(row, job, servers, args)
             except Missing as why:
                 print(f"\n{name}: {row.title}: left out: {why}", flush=True)
     return 0 if good else 1

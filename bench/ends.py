@@ -42,6 +42,7 @@ UsePAM no
 PasswordAuthentication no
 PermitRootLogin prohibit-password
 PidFile none
+Subsystem sftp internal-sftp
 """
 SSH = """\
 Host *
@@ -249,6 +250,7 @@ class Servers:
         self.folder = folder
         self.running: list[subprocess.Popen[bytes]] = []
         self.ssh_command = ""
+        self.ssh_port = 0
         self.ours: dict[tuple[Path, str], str] = {}
 
     def start(self, command: Sequence[str], port: int) -> None:
@@ -291,6 +293,7 @@ class Servers:
         for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
             (self.folder / name).write_text(text.format(port=port, folder=self.folder))
         self.start([sshd, "-D", "-e", "-f", str(self.folder / "sshd_config")], port)
+        self.ssh_port = port
         self.ssh_command = f"{need('ssh', 'openssh-client')} -F {self.folder / 'ssh_config'}"
         return self.ssh_command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
@@ -12,6 +13,37 @@ from common import FULLPIPE
 
 #: Seconds of virtual time until the copy starts.
 START_S = 5
+SSHD = """\
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/user.pub
+StrictModes no
+UsePAM no
+PermitRootLogin prohibit-password
+PidFile none
+Subsystem sftp internal-sftp
+"""
+SSH = """\
+Host *
+    User root
+    IdentityFile {folder}/user
+    IdentitiesOnly yes
+    IdentityAgent none
+    StrictHostKeyChecking no
+    UserKnownHostsFile /dev/null
+    LogLevel ERROR
+"""
+
+
+def ssh_ends(folder: Path) -> tuple[list[str], list[str]]:
+    """Makes keys and configurations in a folder; returns the commands of an sshd and of ssh to it."""
+    for key in ("host", "user"):
+        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
+        subprocess.run(make, check=True)
+    for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
+        (folder / name).write_text(text.format(folder=folder))
+    sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or "sshd"
+    serve = f"mkdir -p /run/sshd && exec {sshd} -D -e -f {folder}/sshd_config"
+    return ["sh", "-c", serve], ["ssh", "-F", f"{folder}/ssh_config"]
 
 
 class CopyFailed(SystemExit):
@@ -34,6 +66,8 @@ class Scenario:
     content: str = "/dev/zero"
     #: Kernel settings of both ends.
     sysctl: dict[str, str] = field(default_factory=dict)
+    #: Seeds everything random in the guest.
+    seed: int = 1
 
     def text(self) -> str:
         """The scenario for `fullpipe lab run`."""
@@ -41,6 +75,7 @@ class Scenario:
         fill = ["dd", f"if={self.content}", "of=/space/data", "bs=1M", count, "status=none"]
         text = [
             f"path = {{ {self.path} }}",
+            f"seed = {self.seed}",
             f'space = "{self.megabytes * 2 + 200}MB"',
             f'memory = "{self.memory_mb}MB"',
         ]

@@ -7,47 +7,25 @@ windows allow, exactly and whatever else the machine does. Both copy from memory
 from __future__ import annotations
 
 import argparse
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from common import FULLPIPE, verdict
-from scenarios import Scenario
+from scenarios import Scenario, ssh_ends
 
 RATE = 10e9
 #: The least ratio of the rates.
 BAR = 5
-SSHD = """\
-HostKey {folder}/host
-AuthorizedKeysFile {folder}/user.pub
-StrictModes no
-UsePAM no
-PermitRootLogin prohibit-password
-PidFile none
-Subsystem sftp internal-sftp
-"""
-SSH = """\
-Host *
-    User root
-    IdentityFile {folder}/user
-    IdentitiesOnly yes
-    IdentityAgent none
-    StrictHostKeyChecking no
-    UserKnownHostsFile /dev/null
-    LogLevel ERROR
-"""
 
 
-def copied(folder: Path, rtt_ms: float, megabytes: int, copy: list[str]) -> float:
+def copied(serve: list[str], rtt_ms: float, megabytes: int, copy: list[str]) -> float:
     """Measures a copy to an sshd, in s."""
-    sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or "sshd"
     return Scenario(
         path=f'rtt = "{rtt_ms:g}ms", rate = "10gbit", queue = "{int(RATE * rtt_ms / 8e3)}B"',
         megabytes=megabytes,
         memory_mb=3 * megabytes + 4000,
-        serve=["sh", "-c", f"mkdir -p /run/sshd && exec {sshd} -D -e -f {folder}/sshd_config"],
+        serve=serve,
         copy=copy,
     ).seconds()
 
@@ -62,28 +40,22 @@ def main() -> int:
     print("| RTT | scp | fullpipe cp --via ssh | ratio | |\n|---|---|---|---|---|", flush=True)
     # The guest's /tmp is its own, so the files that it needs are elsewhere.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as base:
-        folder = Path(base)
-        for key in ("host", "user"):
-            make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
-            subprocess.run(make, check=True)
-        for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
-            (folder / name).write_text(text.format(folder=folder))
-        ssh = f"ssh -F {folder}/ssh_config"
+        serve, ssh = ssh_ends(Path(base))
         ours = [
             FULLPIPE,
             "cp",
             "--via",
             "ssh",
             "--ssh",
-            ssh,
+            " ".join(ssh),
             "--far-program",
             FULLPIPE,
             "/space/data",
             "b:/space/",
         ]
-        theirs = ["scp", "-q", "-F", f"{folder}/ssh_config", "/space/data", "b:/space/"]
+        theirs = ["scp", "-q", *ssh[1:], "/space/data", "b:/space/"]
         for rtt_ms in args.rtt or (22.6, 91.6, 183.0):
-            took = [copied(folder, rtt_ms, args.megabytes, copy) for copy in (theirs, ours)]
+            took = [copied(serve, rtt_ms, args.megabytes, copy) for copy in (theirs, ours)]
             rates = [f"{args.megabytes * 2**20 * 8 / seconds / 1e6:.0f} Mb/s" for seconds in took]
             enough = took[0] >= BAR * took[1]
             row = [f"{rtt_ms:g} ms", *rates, f"{took[0] / took[1]:.1f}", verdict(enough)]
