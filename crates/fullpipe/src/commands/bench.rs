@@ -345,7 +345,7 @@ fn usable(args: &Args, ends: &Ends, far: &mut FarShell) -> Result<(Vec<&'static 
         program.name == FULLPIPE || args.only.is_empty() || args.only.iter().any(|name| name == program.name)
     };
     for program in PROGRAMS.iter().filter(|program| wanted(program)) {
-        let here = program.here.is_none_or(programs::is_here);
+        let here = program.here.is_none_or(|name| programs::find_here(name).is_some());
         let there = match program.there {
             Some(name) => far.has(name)?,
             None => true,
@@ -468,6 +468,14 @@ fn timed(run: &Run, interrupted: &AtomicBool) -> Result<Result<(f64, f64), Strin
     let before_s = children_s();
     let begin = Instant::now();
     let mut command = Command::new(&run.words[0]);
+    if let Some(first) = &run.path_first {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(first.clone()).chain(std::env::split_paths(&path));
+        match std::env::join_paths(folders) {
+            Ok(path) => command.env("PATH", path),
+            Err(_) => return Ok(Err(format!("{} has a colon; give another --here", first.display()))),
+        };
+    }
     let started = command.args(&run.words[1..]).stdin(input).stdout(output).stderr(Stdio::piped()).spawn();
     let mut child = match started {
         Ok(child) => child,

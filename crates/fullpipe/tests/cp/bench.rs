@@ -1,9 +1,9 @@
 //! `fullpipe bench`: every program's copy is checked, and nothing is left at either end.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,70 @@ fn every_program_copies_the_same_in_both_directions() {
     }
 }
 
+/// Where this machine has a program; where it has none, that is said.
+fn installed(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        eprintln!("not tested: {name} is not installed");
+    }
+    found
+}
+
+/// The login needs the key, whose name has a space: each program has to hand on ssh's options.
+fn copies_with(name: &str, needed_there: &str) {
+    let (Some(_), Some(there)) = (installed(name), installed(needed_there)) else { return };
+    let host = Host::start();
+    stage(&host);
+    symlink(there, host.home().join("bin").join(needed_there)).unwrap();
+    let (key, config) = (host.file("my key"), host.home().join("ssh_config").display().to_string());
+    fs::copy(host.key(), &key).unwrap();
+    for words in ["--size 3MB", "--size 3MB --reverse --repeat 2"] {
+        let mut command = Command::new(FULLPIPE);
+        command.args(["bench", "--json", "--only", name, "--ssh", &format!("ssh -F {config}"), "-i"]).arg(&key);
+        command.args(words.split(' ')).arg("--here").arg(host.file("here"));
+        command.arg(format!("unknown:{}", host.file("there").display())).args(["--", "--far-program", FULLPIPE]);
+        command.env("HOME", host.home()).env("XDG_CONFIG_HOME", "/nonexistent").env_remove("XDG_CACHE_HOME");
+        let out = command.stdin(Stdio::null()).output().unwrap();
+        let lines = lines(&out);
+        if let Some(line) = lines.iter().find(|line| line["kind"] == "missing") {
+            assert!(line["why"].as_str().unwrap().starts_with("before 1.64"), "{line}");
+            eprintln!("not tested: {name} is too old: {}", line["why"]);
+            return;
+        }
+        let result = result(&lines, name);
+        assert_eq!((&result["error"], &result["checked"]), (&Value::Null, &"sha256".into()), "{result}");
+        assert!(result["ratio"].as_f64().unwrap() > 0.0 && result["cpu_s"].as_f64().unwrap() > 0.0, "{result}");
+        assert_eq!(out.status.code(), Some(0), "{out:?}");
+        assert_nothing_is_left(&host);
+    }
+}
+
+#[test]
+fn rsync_copies() {
+    copies_with("rsync", "rsync");
+}
+
+#[test]
+fn rclone_copies() {
+    copies_with("rclone", "rclone");
+}
+
+#[test]
+fn syq_copies() {
+    copies_with("syq", "syq");
+}
+
+#[test]
+fn rcp_copies() {
+    copies_with("rcp", "rcpd");
+}
+
+#[test]
+fn bbcp_copies() {
+    copies_with("bbcp", "bbcp");
+}
+
 #[test]
 fn the_table_names_what_fails_and_what_is_missing() {
     let host = Host::start();
@@ -91,7 +155,10 @@ fn the_table_names_what_fails_and_what_is_missing() {
     program(&host, "rsync", "echo 'no, thanks' >&2; exit 3");
     program(&host, "bbcp", "exit 0");
     program(&host, "rclone", "exit 0");
-    let out = bench(&host, "--size 1MB --only rsync,scp,bbcp,rclone").output().unwrap();
+    // On some systems it is scp.
+    program(&host, "rcp", "exit 1");
+    symlink("/bin/true", host.home().join("bin/rcpd")).unwrap();
+    let out = bench(&host, "--size 1MB --only rsync,scp,bbcp,rclone,rcp").output().unwrap();
     let (table, told) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert_eq!(out.status.code(), Some(1), "{table} {told}");
     let row =
@@ -104,6 +171,7 @@ fn the_table_names_what_fails_and_what_is_missing() {
         row("left out").contains("bbcp (not on far)") && row("left out").contains("rclone (before 1.64"),
         "{table}"
     );
+    assert!(row("left out").contains("rcp (not the one of rcp-tools)"), "{table}");
     assert!(!table.contains("syq") && !table.contains("ssh-cat"), "{table}");
     assert!(told.contains("writes 1.000 MB of random data below") && told.contains("error: not copied by "), "{told}");
     assert!(told.contains("\nfullpipe ...\n"), "{told}");

@@ -45,6 +45,8 @@ pub struct Run {
     pub input: Option<PathBuf>,
     /// The file to which it writes.
     pub output: Option<PathBuf>,
+    /// The folder whose programs it finds before all others.
+    pub path_first: Option<PathBuf>,
 }
 
 /// A program that copies.
@@ -62,13 +64,14 @@ pub struct Program {
 }
 
 /// The programs, in the order in which they are tried.
-pub const PROGRAMS: [Program; 8] = [
+pub const PROGRAMS: [Program; 9] = [
     Program { name: FULLPIPE, here: None, there: None, unfit: fits, run: fullpipe },
     Program { name: "rsync", here: Some("rsync"), there: Some("rsync"), unfit: fits, run: rsync },
     Program { name: "scp", here: Some("scp"), there: None, unfit: fits, run: scp },
     Program { name: "ssh-cat", here: None, there: None, unfit: fits, run: ssh_cat },
     Program { name: "rclone", here: Some("rclone"), there: None, unfit: old_rclone, run: rclone },
     Program { name: "syq", here: Some("syq"), there: Some("syq"), unfit: fits, run: syq },
+    Program { name: "rcp", here: Some("rcp"), there: Some("rcpd"), unfit: other_rcp, run: rcp },
     Program { name: "mscp", here: Some("mscp"), there: None, unfit: needs_plain_ssh, run: mscp },
     Program { name: "bbcp", here: Some("bbcp"), there: Some("bbcp"), unfit: fits, run: bbcp },
 ];
@@ -80,7 +83,10 @@ impl Ends {
     /// The file cannot be written.
     pub fn write_wrapper(&self, folder: &Path) -> std::io::Result<()> {
         let file = folder.join(WRAPPER);
-        fs::write(&file, format!("#!/bin/sh\nexec {} \"$@\"\n", self.command()))?;
+        // A program that is named ssh would find itself.
+        let ssh = find_here(&self.ssh[0]).map_or_else(|| self.ssh[0].clone(), |ssh| ssh.to_string_lossy().into_owned());
+        let words: Vec<_> = std::iter::once(&ssh).chain(&self.ssh[1..]).map(|word| quoted(word)).collect();
+        fs::write(&file, format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")))?;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o700))
     }
 
@@ -110,14 +116,14 @@ impl Ends {
     /// A program with these words, and what follows them.
     fn run(&self, program: impl AsRef<OsStr>, words: &[&str], rest: impl IntoIterator<Item = OsString>) -> Run {
         let words = std::iter::once(program.as_ref().to_owned()).chain(words.iter().map(OsString::from)).chain(rest);
-        Run { words: words.collect(), input: None, output: None }
+        Run { words: words.collect(), input: None, output: None, path_first: None }
     }
 }
 
-/// Whether this host has a program.
-pub fn is_here(name: &str) -> bool {
+/// Where this host has a program, by its name.
+pub fn find_here(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 fn fits(_: &Ends) -> Option<&'static str> {
@@ -134,6 +140,18 @@ fn old_rclone(_: &Ends) -> Option<&'static str> {
 /// mscp has an ssh of its own.
 fn needs_plain_ssh(ends: &Ends) -> Option<&'static str> {
     ends.native.is_none().then_some("it takes no other ssh")
+}
+
+/// rcp is also the name of a part of rsh, and on some systems another name of scp.
+fn other_rcp(ends: &Ends) -> Option<&'static str> {
+    let version = Command::new("rcp").arg("--protocol-version").stdin(Stdio::null()).output();
+    let is_meant = version.is_ok_and(|version| version.status.success() && version.stdout.starts_with(b"{"));
+    let local = ["localhost", "127.0.0.1", "[::1]"].contains(&ends.host.to_lowercase().as_str());
+    match (is_meant, local) {
+        (false, _) => Some("not the one of rcp-tools"),
+        (true, true) => Some("it copies to this host's own names without ssh"),
+        (true, false) => None,
+    }
 }
 
 fn fullpipe(ends: &Ends) -> Run {
@@ -154,13 +172,22 @@ fn ssh_cat(ends: &Ends) -> Run {
     let cat = if ends.push { format!("cat >{there}") } else { format!("cat {there}") };
     let words = ends.ssh.iter().chain([&ends.ssh_host, &cat]).map(OsString::from).collect();
     let (input, output) = if ends.push { (Some(&ends.here), None) } else { (None, Some(&ends.here)) };
-    Run { words, input: input.cloned(), output: output.cloned() }
+    Run { words, input: input.cloned(), output: output.cloned(), path_first: None }
 }
 
 fn rclone(ends: &Ends) -> Run {
-    let ssh = format!("{} {}", ends.command(), ends.ssh_host);
+    let ssh = ends.ssh.iter().chain([&ends.ssh_host]).map(|word| comma_quoted(word)).collect::<Vec<_>>().join(" ");
     let far = format!(":sftp:{}", ends.there).into();
     ends.run("rclone", &["--config=", "--sftp-ssh", &ssh, "copyto"], ends.in_order(ends.here.clone().into(), far))
+}
+
+/// A word of a list as rclone reads it: in the way of CSV, with spaces for commas.
+fn comma_quoted(word: &str) -> String {
+    if word.is_empty() || word.contains([' ', '"', '\n', '\r']) {
+        format!("\"{}\"", word.replace('"', "\"\""))
+    } else {
+        word.to_owned()
+    }
 }
 
 fn syq(ends: &Ends) -> Run {
@@ -171,8 +198,15 @@ fn syq(ends: &Ends) -> Run {
     } else {
         (there.as_os_str(), "--from", folder(&ends.here))
     };
-    let words = [source.to_owned(), way.into(), ends.ssh_host.clone().into(), "--into".into(), into];
-    ends.run("syq", &["cp", "--rsh", &command], words)
+    let words = [source.to_owned(), way.into(), ends.host.clone().into(), "--into".into(), into];
+    // Without --no-bootstrap it would download a program to the other host.
+    ends.run("syq", &["cp", "--quiet", "--no-bootstrap", "--rsh", &command], words)
+}
+
+fn rcp(ends: &Ends) -> Run {
+    // It runs the ssh that it finds, and takes no other.
+    let path_first = ends.here.parent().map(Path::to_owned);
+    Run { path_first, ..ends.run("rcp", &[], ends.paths()) }
 }
 
 fn mscp(ends: &Ends) -> Run {
@@ -216,10 +250,21 @@ mod tests {
         assert_eq!(words("rsync", false), "rsync|-t|-e|ssh -F 'my config' -p 7|me@[::1]:/there/data|/here/data");
         assert_eq!(words("scp", true), "scp|-q|-S|/here/ssh|/here/data|me@[::1]:/there/data");
         assert_eq!(words("ssh-cat", true), "ssh|-F|my config|-p|7|me@::1|cat >/there/data");
-        assert_eq!(words("syq", false), "syq|cp|--rsh|ssh -F 'my config' -p 7|/there/data|--from|me@::1|--into|/here");
+        assert_eq!(
+            words("syq", false),
+            "syq|cp|--quiet|--no-bootstrap|--rsh|ssh -F 'my config' -p 7|/there/data|--from|me@[::1]|--into|/here"
+        );
         assert_eq!(
             words("rclone", true),
-            "rclone|--config=|--sftp-ssh|ssh -F 'my config' -p 7 me@::1|copyto|/here/data|:sftp:/there/data"
+            "rclone|--config=|--sftp-ssh|ssh -F \"my config\" -p 7 me@::1|copyto|/here/data|:sftp:/there/data"
         );
+        assert_eq!(words("rcp", true), "rcp|/here/data|me@[::1]:/there/data");
+    }
+
+    #[test]
+    fn a_list_of_rclone() {
+        for (word, expected) in [("ssh", "ssh"), ("a b", "\"a b\""), ("a\"b", "\"a\"\"b\""), ("", "\"\"")] {
+            assert_eq!(comma_quoted(word), expected);
+        }
     }
 }
