@@ -179,7 +179,7 @@ def rcp(servers: Servers, job: Job) -> Peer:
     """Rcp of rcp-tools, which starts over ssh and encrypts its own streams."""
     program = shutil.which("rcp")
     if not program:
-        raise Missing("no rcp; cargo install rcp-tools-rcp")
+        raise Missing("no rcp; RUSTFLAGS='--cfg tokio_unstable' cargo install rcp-tools-rcp")
     # It runs the first ssh of PATH, and takes this address for a local one unless a user is named.
     folder = servers.folder / "bin"
     folder.mkdir(exist_ok=True)

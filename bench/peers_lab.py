@@ -117,7 +117,7 @@ def syq(ssh: list[str]) -> list[str]:
 
 def rcp(ssh: list[str]) -> list[str]:
     """Rcp of rcp-tools, which encrypts its own streams; it takes no other ssh than the first of PATH."""
-    program = need("rcp", "cargo install rcp-tools-rcp")
+    program = need("rcp", "RUSTFLAGS='--cfg tokio_unstable' cargo install rcp-tools-rcp")
     folder = Path(ssh[-1]).parent / "bin"
     if not folder.exists():
         folder.mkdir()

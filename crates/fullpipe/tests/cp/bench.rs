@@ -94,7 +94,7 @@ fn installed(name: &str) -> Option<PathBuf> {
 
 /// The login needs the key, whose name has a space: each program has to hand on ssh's options.
 fn copies_with(name: &str, needed_there: &str) {
-    let (Some(_), Some(there)) = (installed(name), installed(needed_there)) else { return };
+    let Some(there) = installed(name).and_then(|_| installed(needed_there)) else { return };
     let host = Host::start();
     stage(&host);
     symlink(there, host.home().join("bin").join(needed_there)).unwrap();
