@@ -11,7 +11,7 @@ that is not installed is named and left out.
 In virtual time the figures are exact whatever else the machine does. Processors cost nothing there, so
 there is no processor time; `bench/cp.py` has it.
 
-    .venv/bin/python3 bench/peers_lab.py --only ssh --rtt 91.6 --host stock --peer syq
+    .venv/bin/python3 bench/peers_lab.py --only ssh --rtt 91.6 --host stock --program syq
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ def rcp(ssh: list[str]) -> list[str]:
 
 #: The programs over ssh; each makes its command from that of ssh.
 OVER_SSH: dict[str, Callable[[list[str]], list[str]]] = {
+    "fullpipe": fullpipe,
     "rsync": rsync,
     "scp": scp,
     "rclone": rclone,
@@ -228,8 +229,8 @@ def programs(args: argparse.Namespace) -> bool:
         for host in args.host or HOSTS:
             where = f"| {rtt_ms:g} ms | {host} |"
             took: dict[str, float] = {}
-            for name, make in {"fullpipe": fullpipe, **OVER_SSH}.items():
-                if args.peer and name not in ("fullpipe", *args.peer):
+            for name, make in OVER_SSH.items():
+                if args.program and name not in args.program:
                     continue
                 # The guest's /tmp is its own, so the files that it needs are elsewhere.
                 with tempfile.TemporaryDirectory(dir="/var/tmp") as base:
@@ -270,7 +271,7 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=2000, help="size of the file, MiB")
     parser.add_argument("--rtt", type=float, action="append", help="use this RTT in ms; repeatable")
     parser.add_argument("--host", choices=HOSTS, action="append", help="over ssh: these hosts; repeatable")
-    parser.add_argument("--peer", choices=OVER_SSH, action="append", help="over ssh: beside this; repeatable")
+    parser.add_argument("--program", choices=OVER_SSH, action="append", help="over ssh: this; repeatable")
     parser.add_argument("--runs", type=int, default=1, help="over ssh: runs of each, with seeds from 1 on")
     args = parser.parse_args()
     parts = {"daemons": daemons, "ssh": programs}
