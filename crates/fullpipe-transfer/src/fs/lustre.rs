@@ -121,7 +121,7 @@ fn layout(stripes: Stripes) -> [u8; LAYOUT_BYTES] {
     bytes
 }
 
-/// Creates a new file with mode 600, as [`ownership::create`] does, laid out as [`decide`] says. With it comes why the layout
+/// Creates a new file with mode 600, as [`ownership::create`] does, laid out as [`Wanted::decide`] says. With it comes why the layout
 /// that the user asked for could not be had.
 ///
 /// # Errors
