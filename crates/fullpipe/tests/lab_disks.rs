@@ -52,7 +52,7 @@ fn what_no_run_between_disks_can_be_is_refused() {
         ("disk=1GB/s", "--size 1GB --mss 1000", "smaller mtu"),
         ("disk=1GB/s", "--size 1GB --bidir", "--bidir and --probe are for runs from memory"),
         ("disk=1GB/s", "--size 1GB --probe", "--bidir and --probe are for runs from memory"),
-        ("disk=1GB/s", "--size 1GB --transport udp --pacing 100mbit", "carries no files"),
+        ("disk=1GB/s", "--size 1GB --transport udp --pacing 100mbit", "a copy cannot use it"),
         ("loss=0", "--size 1GB --block 1MiB", "add mount=nfs or disk=1GB/s to the path"),
     ] {
         let (code, text) = error(&common::fullpipe(&format!("measure lab:rtt=2ms,rate=10gbit,{path} {flags}")));
