@@ -121,8 +121,8 @@ fn layout(stripes: Stripes) -> [u8; LAYOUT_BYTES] {
     bytes
 }
 
-/// Creates a new file with mode 600, as [`ownership::create`] does, laid out as [`Wanted::decide`] says. With it comes why the layout
-/// that the user asked for could not be had.
+/// Creates a new file with mode 600, as [`ownership::create`] does, laid out as [`Wanted::decide`] says. With it comes why the
+/// layout that the user asked for could not be had.
 ///
 /// # Errors
 /// Those of the file system; `EEXIST` if the name is taken.
@@ -139,10 +139,9 @@ pub(crate) fn create(
     if !system.is_lustre(folder.as_fd()) {
         return plainly(Some("the destination is not on Lustre".to_owned()));
     }
-    let of_folder = match (wanted.asked, system.layout(folder.as_fd())) {
-        (None, Err(_)) => return plainly(None),
-        (_, found) => found.ok().flatten(),
-    };
+    let of_folder = if wanted.asked.is_some() { Ok(None) } else { system.layout(folder.as_fd()) };
+    // A layout that cannot be read may prescribe anything.
+    let Ok(of_folder) = of_folder else { return plainly(None) };
     let Some(stripes) = wanted.decide(of_folder.as_deref()) else { return plainly(None) };
     // Both flags together are O_LOV_DELAY_CREATE (Lustre's `lustre_user.h`). Of a regular file neither means anything else.
     let how = ownership::CREATE | OFlag::O_NOCTTY | OFlag::O_ASYNC;
@@ -159,7 +158,7 @@ pub(crate) fn create(
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -232,23 +231,22 @@ mod tests {
         }
     }
 
-    fn made(system: &impl FileSystem, wanted: &Wanted) -> (OwnedFd, tempfile::TempDir, Option<String>) {
+    /// Makes a file, and returns why it could not be laid out as asked.
+    fn made(system: &impl FileSystem, wanted: &Wanted) -> Option<String> {
         let dir = tempfile::tempdir().unwrap();
-        let folder = OwnedFd::from(File::open(dir.path()).unwrap());
-        let (file, why) = create(system, &folder, Path::new("new"), wanted).unwrap();
+        let (file, why) = create(system, File::open(dir.path()).unwrap(), Path::new("new"), wanted).unwrap();
         let (made, at) = (file.metadata().unwrap(), dir.path().join("new").metadata().unwrap());
-        use std::os::unix::fs::MetadataExt;
         assert_eq!((made.ino(), made.mode() & 0o7777), (at.ino(), 0o600));
-        (folder, dir, why)
+        why
     }
 
     #[test]
     fn a_file_is_laid_out_before_its_first_byte() {
         let system = StandIn { folder: Some(plain(1)), refuses: false, given: RefCell::default() };
-        assert_eq!(made(&system, &of(4 * GB, 7)).2, None);
+        assert_eq!(made(&system, &of(4 * GB, 7)), None);
         let asked = Some("16".parse().unwrap());
-        assert_eq!(made(&system, &Wanted { asked, ..of(1, 1) }).2, None);
-        assert_eq!(made(&system, &of(GB, 7)).2, None);
+        assert_eq!(made(&system, &Wanted { asked, ..of(1, 1) }), None);
+        assert_eq!(made(&system, &of(GB, 7)), None);
         let mut sixteen = plain(16);
         sixteen[26] = 0;
         assert_eq!(*system.given.borrow(), [plain(7), sixteen]);
@@ -257,20 +255,17 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_laid_out_is_made_all_the_same() {
         let system = StandIn { folder: None, refuses: true, given: RefCell::default() };
-        assert_eq!(made(&system, &of(4 * GB, 7)).2, None);
+        assert_eq!(made(&system, &of(4 * GB, 7)), None);
         let asked = Some("16".parse().unwrap());
-        let (.., why) = made(&system, &Wanted { asked, ..of(1, 1) });
+        let why = made(&system, &Wanted { asked, ..of(1, 1) });
         assert!(why.is_some_and(|why| why.starts_with("Invalid argument")));
         assert_eq!(system.given.borrow().len(), 2);
     }
 
     #[test]
     fn only_who_asked_is_told_that_there_is_no_lustre() {
-        assert_eq!(made(&Mounted, &of(4 * GB, 7)).2, None);
+        assert_eq!(made(&Mounted, &of(4 * GB, 7)), None);
         let asked = Some("16".parse().unwrap());
-        assert_eq!(
-            made(&Mounted, &Wanted { asked, ..of(1, 1) }).2.as_deref(),
-            Some("the destination is not on Lustre")
-        );
+        assert_eq!(made(&Mounted, &Wanted { asked, ..of(1, 1) }).as_deref(), Some("the destination is not on Lustre"));
     }
 }
