@@ -27,7 +27,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common import FULLPIPE, ROOT, machine, spread, verdict
-from ends import ADDRESS, Cost, Failed, Missing, Servers, Watch, isolate, need, run, xfs
+from ends import (
+    ADDRESS,
+    Cost,
+    Failed,
+    Missing,
+    Servers,
+    Watch,
+    find_rcp,
+    find_syq,
+    folder_of_ssh,
+    isolate,
+    need,
+    run,
+    xfs,
+)
 
 ROUNDS = 5
 CHUNK = 8 << 20
@@ -167,9 +181,7 @@ def rclone_sftp(servers: Servers, job: Job) -> Peer:
 
 def syq(servers: Servers, job: Job) -> Peer:
     """Syq, which starts over ssh and encrypts its own streams."""
-    program = shutil.which("syq")
-    if not program:
-        raise Missing("no syq; cargo install syq")
+    program = find_syq()
     far = ["--quiet", "--rsh", servers.ssh(), "--syq-path", program]
     command = [program, "cp", *far, str(job.source), "--to", ADDRESS, "--into", str(job.into)]
     return Peer("syq cp, over ssh", command, encrypted=True)
@@ -177,15 +189,9 @@ def syq(servers: Servers, job: Job) -> Peer:
 
 def rcp(servers: Servers, job: Job) -> Peer:
     """Rcp of rcp-tools, which starts over ssh and encrypts its own streams."""
-    program = shutil.which("rcp")
-    if not program:
-        raise Missing("no rcp; RUSTFLAGS='--cfg tokio_unstable' cargo install rcp-tools-rcp")
-    # It runs the first ssh of PATH, and takes this address for a local one unless a user is named.
-    folder = servers.folder / "bin"
-    folder.mkdir(exist_ok=True)
-    (folder / "ssh").write_text(f'#!/bin/sh\nexec {servers.ssh()} "$@"\n')
-    (folder / "ssh").chmod(0o700)
+    program, folder = find_rcp(), folder_of_ssh(servers.folder, servers.ssh())
     path = f"PATH={folder}:{os.environ.get('PATH', os.defpath)}"
+    # It takes this address for a local one unless a user is named.
     to = f"{getpass.getuser()}@{ADDRESS}:{job.into}/"
     command = ["env", path, program, "--bind-ip", ADDRESS, str(job.source), to]
     return Peer("rcp, over ssh", command, encrypted=True)
@@ -489,7 +495,7 @@ def main() -> int:
     parser.add_argument(
         "--peer", choices=names, action="append", help="compare with this program; can be given several times"
     )
-    parser.add_argument("--rounds", "--runs", type=int, default=ROUNDS, help="pairs of runs for each peer")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer")
     parser.add_argument("--gib", type=float, default=4, help="size of the large file")
     parser.add_argument("--files", type=int, default=100_000, help="number of small files")
     parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="folder on a disk")

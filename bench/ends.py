@@ -73,16 +73,52 @@ class Cost:
     cpu_s: float
 
 
-def need(program: str, package: str) -> str:
+def find(program: str, remedy: str) -> str:
     """Finds a program and returns its path.
+
+    Raises:
+        Missing: The program is not installed; the text has the remedy.
+    """
+    found = shutil.which(program, path=SBIN)
+    if not found:
+        raise Missing(f"{program} is missing; {remedy}")
+    return found
+
+
+def need(program: str, package: str) -> str:
+    """Finds a program that a package has, and returns its path.
 
     Raises:
         Missing: The program is not installed.
     """
-    found = shutil.which(program, path=SBIN)
-    if not found:
-        raise Missing(f"{program} is missing; install it with apt-get install {package}")
-    return found
+    return find(program, f"install it with apt-get install {package}")
+
+
+def find_rcp() -> str:
+    """Finds rcp of rcp-tools and returns its path.
+
+    Raises:
+        Missing: The program is not installed.
+    """
+    return find("rcp", "RUSTFLAGS='--cfg tokio_unstable' cargo install rcp-tools-rcp")
+
+
+def find_syq() -> str:
+    """Finds syq and returns its path.
+
+    Raises:
+        Missing: The program is not installed.
+    """
+    return find("syq", "cargo install syq")
+
+
+def folder_of_ssh(base: Path, command: str) -> Path:
+    """Makes a program `ssh` of a command, for those that take the first ssh of PATH; returns its folder."""
+    folder = base / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "ssh").write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    (folder / "ssh").chmod(0o755)
+    return folder
 
 
 def isolated() -> bool:

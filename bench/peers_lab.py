@@ -27,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from common import FULLPIPE, verdict
+from ends import Missing, find_rcp, find_syq, folder_of_ssh, need
 from scenarios import CopyFailed, Scenario, ssh_ends
 
 RATE = 10e9
@@ -67,17 +68,6 @@ PEERS: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-class Missing(Exception):
-    """A program that is not installed."""
-
-
-def need(name: str, package: str) -> str:
-    """Finds a program, by its full name, since the guest has another PATH."""
-    if found := shutil.which(name):
-        return str(Path(found).resolve())
-    raise Missing(f"no {name}; {package}")
-
-
 def fullpipe(ssh: list[str]) -> list[str]:
     """`fullpipe cp`, as typed."""
     near = [FULLPIPE, "cp", "--quiet", "--ssh", " ".join(ssh), "--far-program", FULLPIPE]
@@ -99,7 +89,7 @@ def rclone(ssh: list[str]) -> list[str]:
     key = Path(ssh[-1]).parent / "user"
     far = ["--sftp-host=b", "--sftp-user=root", f"--sftp-key-file={key}"]
     return [
-        need("rclone", "apt-get install rclone"),
+        need("rclone", "rclone"),
         "--config=",
         *far,
         "copy",
@@ -110,20 +100,15 @@ def rclone(ssh: list[str]) -> list[str]:
 
 def syq(ssh: list[str]) -> list[str]:
     """Syq, which starts over ssh and encrypts its own streams."""
-    program = need("syq", "cargo install syq")
+    program = find_syq()
     far = ["--rsh", " ".join(ssh), "--syq-path", program]
     return [program, "cp", "--quiet", *far, "/space/data", "--to", "b", "--into", "/space"]
 
 
 def rcp(ssh: list[str]) -> list[str]:
     """Rcp of rcp-tools, which encrypts its own streams; it takes no other ssh than the first of PATH."""
-    program = need("rcp", "RUSTFLAGS='--cfg tokio_unstable' cargo install rcp-tools-rcp")
-    folder = Path(ssh[-1]).parent / "bin"
-    if not folder.exists():
-        folder.mkdir()
-        (folder / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/{" ".join(ssh)} "$@"\n')
-        (folder / "ssh").chmod(0o755)
-    return ["env", f"PATH={folder}:/usr/bin:/bin", program, "/space/data", "b:/space/data"]
+    folder = folder_of_ssh(Path(ssh[-1]).parent, " ".join(["/usr/bin/ssh", *ssh[1:]]))
+    return ["env", f"PATH={folder}:/usr/bin:/bin", find_rcp(), "/space/data", "b:/space/data"]
 
 
 #: The programs over ssh; each makes its command from that of ssh.
