@@ -7,7 +7,7 @@ pub mod dial;
 pub mod endpoint;
 pub mod join;
 pub mod session;
-pub(crate) mod ssh;
+pub mod ssh;
 pub(crate) mod stop;
 pub mod stream;
 pub(crate) mod third_party;

@@ -123,8 +123,8 @@ impl AccessControl for AccessOverSsh {
     }
 }
 
-/// Serves one client over ssh's input and output: a copy, or one data stream of a copy. `line` is the descriptor that shows
-/// when the client is gone, if there is one. Returns `None` for a client that only asked questions, or that a stream was for.
+/// Serves one client over ssh's input and output. `line` is the descriptor that shows when the client is gone, if there is one.
+/// Returns `None` for a client that only asked questions.
 ///
 /// # Errors
 /// The transfer failed. The client was told.
@@ -135,13 +135,11 @@ pub fn serve(
     options: &ServerOptions,
     line: Option<OwnedFd>,
 ) -> Result<Option<Outcome>, TransferError> {
-    let (mut input, output) = (File::from(input), File::from(output));
-    // Nothing is read ahead, as it may be a stream's. ssh has checked who the client is, so its messages may be long.
-    let mut first = frame::receive(&mut input);
-    if let Ok(Message::Relay { port }) = first {
-        let failed = |source| TransferError::Lost { peer, doing: "relaying a data stream", source };
-        return ssh::relay(port, input, output).map_err(failed).map(|()| None);
-    }
+    let (mut input, mut output) = (BufReader::new(File::from(input)), File::from(output));
+    // The greeting does not wait for the client's: that would cost a round trip.
+    let greeted = frame::send(&mut output, &Message::Hello(join::hello()));
+    // ssh has checked who the client is, so its messages may be long.
+    let mut first = greeted.and_then(|()| frame::receive(&mut input));
     let mut third_party = None;
     if let Ok(Message::ThirdParty(introduced)) = first {
         third_party = Some(*introduced);
@@ -152,20 +150,21 @@ pub fn serve(
     session.heard_on(line);
     let first = first.map_err(|e| session.lost("greeting", e));
     let access = AccessOverSsh { third_party };
-    serve_session(&session, first, Box::new(BufReader::new(input)), options, &|| Ok(()), &access)
+    let greeted = first.and_then(|first| greet(&session, first, false));
+    serve_session(&session, greeted, Box::new(input), options, &|| Ok(()), &access)
 }
 
-/// Serves one client of a session, whose first message is `first`. `untimed` removes the time limit on reads, once the session
+/// Serves one client of a session, whose greeting went as `greeted` says. `untimed` removes the time limit on reads, once the session
 /// watches for stalls.
 fn serve_session(
     session: &Arc<Session>,
-    first: Result<Message, TransferError>,
+    greeted: Result<(), TransferError>,
     mut input: Box<dyn Read + Send>,
     options: &ServerOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
     access: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
-    let served = prepare(session, first, &mut *input, options, access).and_then(|met| untimed().map(|()| met));
+    let served = prepare(session, greeted, &mut *input, options, access).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
         Ok(Some(met)) => match access.third_party() {
@@ -246,8 +245,8 @@ pub fn serve_socket(
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(TcpDataStream::new(socket_copy.try_clone().map_err(lost)?).handle());
     session.heard_on(socket_copy.try_clone().ok().map(OwnedFd::from));
-    let first = hear_stranger(&session, &mut *input);
-    serve_session(&session, first, input, &options, &|| socket_copy.set_read_timeout(None).map_err(lost), access)
+    let greeted = hear_stranger(&session, &mut *input).and_then(|first| greet(&session, first, true));
+    serve_session(&session, greeted, input, &options, &|| socket_copy.set_read_timeout(None).map_err(lost), access)
 }
 
 /// Explains why a client's TLS handshake failed, if the error tells.
@@ -273,21 +272,28 @@ fn hear_stranger(session: &Session, input: &mut (dyn Read + Send)) -> Result<Mes
     frame::receive_within(input, frame::GREETING_MAX).map_err(|e| session.lost("greeting", e))
 }
 
+/// Takes a client's first message, its greeting, and answers it if this end has not greeted the client before.
+fn greet(session: &Session, first: Message, answers: bool) -> Result<(), TransferError> {
+    match first {
+        Message::Hello(hello) => {
+            if answers {
+                session.send(&Message::Hello(join::hello()))?;
+            }
+            join::greet(&session.peer, hello).map(drop)
+        }
+        other => Err(session.unexpected(&other)),
+    }
+}
+
 /// Agrees with a client on a transfer, and accepts its streams. Returns `None` for a client that only asked questions.
 fn prepare(
     session: &Arc<Session>,
-    first: Result<Message, TransferError>,
+    greeted: Result<(), TransferError>,
     input: &mut (dyn Read + Send),
     options: &ServerOptions,
     access: &dyn AccessControl,
 ) -> Result<Option<Negotiated>, TransferError> {
-    match first? {
-        Message::Hello(hello) => {
-            session.send(&Message::Hello(join::hello()))?;
-            join::greet(&session.peer, hello)?;
-        }
-        other => return Err(session.unexpected(&other)),
-    }
+    greeted?;
     let grant = match hear_stranger(session, input)? {
         Message::Secret(shown) => access.grant(&shown).inspect_err(|_| {
             // Closing a connection with unread data would destroy the refusal before the client reads it.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -21,8 +22,8 @@ use crate::connection::endpoint::{FarProgram, SshEndpoint};
 use crate::connection::join;
 use crate::connection::stop::{self, Stop};
 use crate::error::{self, TransferError, system};
-use crate::protocol::message::{Connect, Message};
-use crate::protocol::{frame, hello};
+use crate::protocol::hello;
+use crate::protocol::message::Connect;
 use crate::threads::{lock, thread};
 
 /// Timeout for ssh to connect if ssh's configuration sets none, in seconds.
@@ -132,8 +133,9 @@ impl Ssh {
         self.configured.lines().any(|other| other == line)
     }
 
-    /// Returns the command that starts a far end; `options` are for ssh. With `sends`, the far host may ask for the program.
-    fn command(&self, options: &[&str], sends: bool) -> Command {
+    /// Returns the command that starts a far end, or with `relays` one that only relays bytes to that port of its host; `options`
+    /// are for ssh. With `sends`, the far host may ask for the program.
+    fn command(&self, options: &[&str], sends: bool, relays: Option<u16>) -> Command {
         let mut command = Command::new(ssh_program(&self.endpoint));
         command.args(self.endpoint.ssh.iter().skip(1)).args(options);
         if self.has("connecttimeout none") && !self.is_proxied() {
@@ -147,15 +149,17 @@ impl Ssh {
             (None, FarProgram::Named(name)) => command.arg(name).arg("far"),
             (None, FarProgram::Found { .. }) => command.args(["fullpipe", "far"]),
         };
-        if let Some((first, last)) = self.endpoint.ports {
-            command.args(["--data-ports", &format!("{first}-{last}")]);
-        }
+        match (relays, self.endpoint.ports) {
+            (Some(port), _) => command.args(["--relay", &port.to_string()]),
+            (None, Some((first, last))) => command.args(["--data-ports", &format!("{first}-{last}")]),
+            (None, None) => &mut command,
+        };
         command
     }
 
     /// Starts the far end. Returns before ssh has connected. The last of the results is the far end's output.
     pub(super) fn start(&self, stop: &Stop) -> Result<(SshProcess, SshInput, UnixStream), TransferError> {
-        let mut command = self.command(&[], self.sends());
+        let mut command = self.command(&[], self.sends(), None);
         // Unlike a pipe, a socket can be shut down at this end while other processes still hold its other end.
         let pair = || {
             let (ours, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
@@ -444,7 +448,7 @@ impl<'a> SshPort<'a> {
         }
     }
 
-    /// Starts ssh with such a login, and asks the far end to relay its bytes to the session's port.
+    /// Starts ssh with such a login, and a far end that relays its bytes to the session's port.
     fn attempt(&self, login: &str) -> Result<Result<(SshProcess, TcpStream), Refused>, TransferError> {
         let (ours, theirs) =
             socket_pair(&self.agreed.transport, self.sends).map_err(system("connecting to this host"))?;
@@ -454,7 +458,7 @@ impl<'a> SshPort<'a> {
         if self.ssh.has("connecttimeout none") {
             options.push(&limit);
         }
-        let mut command = self.ssh.command(&options, false);
+        let mut command = self.ssh.command(&options, false, Some(self.port));
         lock(&self.stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
         let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;
         command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(theirs_too)).process_group(0);
@@ -465,7 +469,7 @@ impl<'a> SshPort<'a> {
             if !matches!(first_word(&mut &ours, None)?, FirstWord::Ready) {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, NO_GREETING));
             }
-            frame::send(&mut &ours, &Message::Relay { port: self.port })
+            Ok(())
         };
         let Err(error) = asked() else { return Ok(Ok((process, ours))) };
         process.end();
@@ -533,7 +537,13 @@ fn socket_pair(transport: &Transport, sends: bool) -> io::Result<(TcpStream, Tcp
 ///
 /// # Errors
 /// Nothing listens on the port, or the connection broke.
-pub(crate) fn relay(port: u16, mut input: std::fs::File, mut output: std::fs::File) -> io::Result<()> {
+pub fn relay(port: u16, input: OwnedFd, output: OwnedFd) -> Result<(), TransferError> {
+    let (input, output) = (File::from(input), File::from(output));
+    let failed = |source| TransferError::Lost { peer: "the client".into(), doing: "relaying a data stream", source };
+    relayed(port, input, output).map_err(failed)
+}
+
+fn relayed(port: u16, mut input: File, mut output: File) -> io::Result<()> {
     if port < FIRST_USER_PORT {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,

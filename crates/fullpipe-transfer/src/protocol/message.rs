@@ -213,12 +213,6 @@ pub enum Message {
     Losses(Losses),
     /// Client, after its greeting: the secret of its token. Empty over ssh, which has already authenticated the client.
     Secret(Vec<u8>),
-    /// Client over ssh, in place of the greeting: this ssh connection is a data stream. The far end connects to its own host's
-    /// port, and relays all bytes that follow.
-    Relay {
-        /// The port of a session that another ssh connection has begun.
-        port: u16,
-    },
     /// Receiver: everything has arrived. It asks for the names in the folders of the sources, to delete what it has besides.
     List,
     /// Sender: names in a folder of the sources.
@@ -434,7 +428,7 @@ pub struct Connect {
     pub terms: Option<Terms>,
     /// The far end's port to which the client would like to connect the streams without waiting for an answer; 0 for any.
     pub port: u16,
-    /// Whether the streams come from the far host itself, through relays ([`Message::Relay`]).
+    /// Whether the streams come from the far host itself, through relays, over ssh connections of their own.
     pub relays: bool,
 }
 

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use fullpipe_path::ExitClass;
+use fullpipe_path::{Classified, ExitClass};
+use fullpipe_transfer::connection::ssh;
 use fullpipe_transfer::protocol::hello;
 use fullpipe_transfer::resolve::Realm;
 use fullpipe_transfer::server::{self, ServerOptions};
@@ -25,6 +26,9 @@ pub struct Args {
     /// Take relative paths below this folder [default: the current one]
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
+    /// Relay bytes to this port of a session that another ssh connection has begun: they are one of its data streams
+    #[arg(long, value_name = "PORT")]
+    relay: Option<u16>,
     /// Only say whether this program speaks this version of the protocol
     #[arg(long, value_name = "VERSION")]
     speaks: Option<u32>,
@@ -83,11 +87,9 @@ pub fn run(args: Args) -> Result {
     let line = line.as_fd().try_clone_to_owned().ok();
     let mut output = take_stdout().map_err(missing)?;
     output.write_all(hello::READY).map_err(missing)?;
-    match server::serve(input, output.into(), "the client".into(), &options, line) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let class = fullpipe_path::Classified::class(&error);
-            Err(Failure::new(class, format!("far end: {error}")))
-        }
-    }
+    let ended = match args.relay {
+        Some(port) => ssh::relay(port, input, output.into()),
+        None => server::serve(input, output.into(), "the client".into(), &options, line).map(drop),
+    };
+    ended.map_err(|error| Failure::new(error.class(), format!("far end: {error}")))
 }
