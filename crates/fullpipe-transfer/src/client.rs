@@ -403,10 +403,7 @@ fn introduce(
     let (options, via) = (order.options, order.endpoint.via());
     // If the control connection is TCP, its kernel knows the round-trip time. Over ssh it must be measured.
     let known_s = line.socket.as_ref().and_then(tcp_round_trip);
-    let port = match (known_s, &line.addresses[..]) {
-        (Some(rtt_s), [_]) if rtt_s >= join::FAR_S => rand::rng().random_range(join::WISHES),
-        _ => 0,
-    };
+    let wished = rand::rng().random_range(join::WISHES);
     let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
         let between = between(order.endpoint, line, trip, sends, ours.clone(), theirs.clone());
         let Sending { transport, sizing, spare } = (order.choose)(&between)?;
@@ -414,6 +411,8 @@ fn introduce(
         // Without a law that paces nobody could tell when they are of use.
         let spare = if sizing.is_some_and(SizingMode::paces) { spare } else { 0 };
         let rtt_ns = (trip.seconds * 1e9) as u64;
+        // A trial of several addresses waits for the port anyway.
+        let port = if trip.seconds >= join::FAR_S && line.addresses.len() == 1 { wished } else { 0 };
         let relays = via == Via::Ssh;
         Ok::<_, TransferError>(Connect { transport, spare, sizing, rtt_ns, terms: role.terms(), port, relays })
     };
@@ -445,7 +444,7 @@ fn introduce(
     let opening = Opening { session, via, ports, connect: &connect, encrypt, sends, stall, stop, reversed };
     let early = early.filter(|_| probably.as_ref() == Some(&connect)).map(|data_port| {
         // What leads to another port would be waited for.
-        let knocked = knocked.filter(|_| data_port.port == port);
+        let knocked = knocked.filter(|_| data_port.port == connect.port);
         (data_port, knocked)
     });
     let Opened { streams, terms, carriers, udp } = opening.open(line, early)?;

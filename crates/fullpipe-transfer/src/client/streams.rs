@@ -162,11 +162,15 @@ impl Opening<'_> {
     /// Connects the streams to the far end, or has it connect them to here: the way that gets through. Both are tried within the
     /// time of one.
     fn either_way(&self, line: &mut ControlChannel) -> Result<Opened, TransferError> {
+        let knocked = line.addresses.first().and_then(|to| Early::knock(*to, self.connect, self.sends, self.stall));
         let port = self.listen_there(line)?;
         let patience = join::first_answer(self.stall);
         let (began, rtt) = (Instant::now(), Duration::from_nanos(self.connect.rtt_ns));
         let left = || patience.saturating_sub(began.elapsed());
-        let mut early = Early::call(line.addresses.clone(), port.port, self.connect, self.sends, self.stall)?;
+        let mut early = match knocked.filter(|_| port.port == self.connect.port) {
+            Some(knocked) => knocked,
+            None => Early::call(line.addresses.clone(), port.port, self.connect, self.sends, self.stall)?,
+        };
         let head_start = HEAD_START.max(rtt * HEAD_START_RTTS).min(patience / 2);
         let mut there = early.first(head_start);
         let mut here = None;

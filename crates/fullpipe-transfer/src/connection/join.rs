@@ -161,7 +161,8 @@ impl Early {
     }
 }
 
-/// Starts to connect all streams to an address, in threads of their own, after a pause.
+/// Starts to connect all streams to an address, in threads of their own, after a pause. A second trial follows a refusal after a
+/// pause, which may have been too short.
 fn start(
     tell: &mpsc::Sender<Knock>,
     (to, patience): (SocketAddr, Duration),
@@ -171,9 +172,14 @@ fn start(
     for _ in 0..connect.opened() {
         let (tell, transport) = (tell.clone(), connect.transport.clone());
         thread("knock", move || {
+            let connect = || open::connector(to, &local_end::ANY, &transport, sends).connect(patience);
             std::thread::sleep(pause);
+            let mut connected = connect();
+            if !pause.is_zero() && is_refused(&connected) {
+                connected = connect();
+            }
             // Nobody may listen any more.
-            let _ = tell.send((to, open::connector(to, &local_end::ANY, &transport, sends).connect(patience)));
+            let _ = tell.send((to, connected));
         })?;
     }
     Ok(())
@@ -250,6 +256,11 @@ impl<'a> FarPort<'a> {
         self.is_open.store(true, Ordering::Relaxed);
         Ok(stream)
     }
+}
+
+/// Whether nobody listens on the port.
+fn is_refused(connected: &Result<Box<dyn DataStream>, NetError>) -> bool {
+    matches!(connected, Err(NetError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Whether nobody has answered in time.
