@@ -1,5 +1,6 @@
 //! The client: the end where the person sits who copies.
 
+pub mod far_server;
 pub mod look;
 mod streams;
 pub mod third_party;

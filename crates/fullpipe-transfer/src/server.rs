@@ -1,6 +1,7 @@
 //! The server: what `fullpipe far` does when ssh starts it, and what `fullpipe serve` does for each client.
 
 pub(crate) mod data_listener;
+pub mod measurements;
 
 use std::fs::File;
 use std::io::{BufReader, Read};

@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     // A file over its user's limit of size is an error of that file, not the end of the program.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::<AtomicBool>::default());
     let result = match Cli::try_parse().unwrap_or_else(|error| wrong(error)).verb {
-        Verb::Measure(args) => measure::run(&args),
+        Verb::Measure(args) => measure::run(&args, &Cli::command()),
         Verb::Cp(args) => configured(args).and_then(|args| cp::run(*args)),
         Verb::Far(args) => far::run(args),
         Verb::Serve(args) => serve::run(args),

@@ -12,7 +12,7 @@ use fullpipe_path::{ExitClass, Host, text};
 use crate::connection::endpoint::{Endpoint, NAME_UNKNOWN, SshEndpoint, Via, command_to_try};
 use crate::connection::join::JOIN;
 use crate::connection::session::Session;
-use crate::connection::ssh::{self, FirstWord, Ssh, SshProcess};
+use crate::connection::ssh::{self, FarTask, FirstWord, Ssh, SshProcess};
 use crate::connection::stop::{Awaited, Stop};
 use crate::connection::stream::Protection;
 use crate::connection::token::Token;
@@ -158,7 +158,7 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, T
             }
             Err(NetError::Connect { host: name, source: last }.into())
         }
-        Endpoint::Ssh(endpoint) => start(endpoint, stop),
+        Endpoint::Ssh(endpoint) => start(endpoint, FarTask::Session, stop),
     }
 }
 
@@ -220,10 +220,10 @@ fn answer(
     })
 }
 
-/// Starts the far end over ssh. Returns before ssh has connected.
-fn start(endpoint: &SshEndpoint, stop: &Stop) -> Result<ControlChannel, TransferError> {
+/// Starts a far end over ssh. Returns before ssh has connected.
+pub(crate) fn start(endpoint: &SshEndpoint, task: FarTask, stop: &Stop) -> Result<ControlChannel, TransferError> {
     let ssh = Ssh::configured(endpoint, stop)?;
-    let (process, output, input) = ssh.start(stop)?;
+    let (process, output, input) = ssh.start(task, stop)?;
     let addresses = match endpoint.via {
         Via::Tcp | Via::Either => data_addresses(&ssh, &endpoint.host)?,
         // The far end also knows an address of this host.

@@ -59,6 +59,17 @@ pub(crate) struct Ssh {
     program: Option<Program>,
 }
 
+/// What a far end is started for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FarTask {
+    /// A session: the far end of a copy.
+    Session,
+    /// To relay bytes to this port of a session.
+    Relay(u16),
+    /// To serve measurements.
+    Measurements,
+}
+
 /// What a far host says first.
 pub(super) enum FirstWord {
     /// The far end runs.
@@ -133,9 +144,8 @@ impl Ssh {
         self.configured.lines().any(|other| other == line)
     }
 
-    /// Returns the command that starts a far end, or with `relays` one that only relays bytes to that port of its host; `options`
-    /// are for ssh. With `sends`, the far host may ask for the program.
-    fn command(&self, options: &[&str], sends: bool, relays: Option<u16>) -> Command {
+    /// Returns the command that starts a far end; `options` are for ssh. With `sends`, the far host may ask for the program.
+    fn command(&self, options: &[&str], sends: bool, task: FarTask) -> Command {
         let mut command = Command::new(ssh_program(&self.endpoint));
         command.args(self.endpoint.ssh.iter().skip(1)).args(options);
         if self.has("connecttimeout none") && !self.is_proxied() {
@@ -149,17 +159,28 @@ impl Ssh {
             (None, FarProgram::Named(name)) => command.arg(name).arg("far"),
             (None, FarProgram::Found { .. }) => command.args(["fullpipe", "far"]),
         };
-        match (relays, self.endpoint.ports) {
-            (Some(port), _) => command.args(["--relay", &port.to_string()]),
-            (None, Some((first, last))) => command.args(["--data-ports", &format!("{first}-{last}")]),
-            (None, None) => &mut command,
-        };
+        match task {
+            FarTask::Session => {}
+            FarTask::Relay(port) => {
+                command.args(["--relay", &port.to_string()]);
+            }
+            FarTask::Measurements => {
+                command.arg("--measure");
+            }
+        }
+        if let (Some((first, last)), FarTask::Session | FarTask::Measurements) = (self.endpoint.ports, task) {
+            command.args(["--data-ports", &format!("{first}-{last}")]);
+        }
         command
     }
 
     /// Starts the far end. Returns before ssh has connected. The last of the results is the far end's output.
-    pub(super) fn start(&self, stop: &Stop) -> Result<(SshProcess, SshInput, UnixStream), TransferError> {
-        let mut command = self.command(&[], self.sends(), None);
+    pub(super) fn start(
+        &self,
+        task: FarTask,
+        stop: &Stop,
+    ) -> Result<(SshProcess, SshInput, UnixStream), TransferError> {
+        let mut command = self.command(&[], self.sends(), task);
         // Unlike a pipe, a socket can be shut down at this end while other processes still hold its other end.
         let pair = || {
             let (ours, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
@@ -458,7 +479,7 @@ impl<'a> SshPort<'a> {
         if self.ssh.has("connecttimeout none") {
             options.push(&limit);
         }
-        let mut command = self.ssh.command(&options, false, Some(self.port));
+        let mut command = self.ssh.command(&options, false, FarTask::Relay(self.port));
         lock(&self.stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
         let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;
         command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(theirs_too)).process_group(0);

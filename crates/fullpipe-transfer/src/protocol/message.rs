@@ -257,6 +257,13 @@ pub enum Message {
     Removed(Removed),
     /// Server, in place of [`Message::Refused`]: its streams are to come over TCP alone.
     TcpOnly,
+    /// Far end that serves measurements, after its greeting: where, and to whom.
+    Measures {
+        /// The port of its host on which it listens.
+        port: u16,
+        /// The key by which a client proves that it may measure.
+        key: [u8; 32],
+    },
 }
 
 /// A client's request for a transfer.

@@ -1,4 +1,4 @@
-//! `fullpipe far`: the far end of a copy, which ssh starts and people do not.
+//! `fullpipe far`: the far end of a copy or of measurements, which ssh starts and people do not.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use fullpipe_path::{Classified, ExitClass};
 use fullpipe_transfer::connection::ssh;
 use fullpipe_transfer::protocol::hello;
 use fullpipe_transfer::resolve::Realm;
-use fullpipe_transfer::server::{self, ServerOptions};
+use fullpipe_transfer::server::{self, ServerOptions, measurements};
 
 use crate::failure::{Failure, Result};
 use crate::output::outln;
@@ -29,6 +29,9 @@ pub struct Args {
     /// Relay bytes to this port of a session that another ssh connection has begun: they are one of its data streams
     #[arg(long, value_name = "PORT")]
     relay: Option<u16>,
+    /// Serve measurements until standard input ends
+    #[arg(long, conflicts_with = "relay")]
+    measure: bool,
     /// Only say whether this program speaks this version of the protocol
     #[arg(long, value_name = "VERSION")]
     speaks: Option<u32>,
@@ -89,6 +92,7 @@ pub fn run(args: Args) -> Result {
     output.write_all(hello::READY).map_err(missing)?;
     let ended = match args.relay {
         Some(port) => ssh::relay(port, input, output.into()),
+        None if args.measure => measurements::serve(input, output.into(), options.listen, ports),
         None => server::serve(input, output.into(), "the client".into(), &options, line).map(drop),
     };
     ended.map_err(|error| Failure::new(error.class(), format!("far end: {error}")))

@@ -7,6 +7,7 @@ mod guest_commands;
 mod intervals;
 mod iperf3_json;
 mod live;
+mod over_ssh;
 mod print;
 mod storage;
 mod transport;
@@ -28,6 +29,7 @@ use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Protocol, Run, Ti
 pub use self::args::Args;
 use self::intervals::{Intervals, SampleLine};
 use self::live::Live;
+use self::over_ssh::OverSsh;
 use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
 use crate::{format, hints, interrupt, progress, rlimit, run_record};
@@ -36,7 +38,7 @@ use crate::{format, hints, interrupt, progress, rlimit, run_record};
 const MAX_PROBE: Duration = Duration::from_secs(1);
 
 /// Measures, writes the record, and prints the result.
-pub fn run(args: &Args) -> Result {
+pub fn run(args: &Args, cli: &clap::Command) -> Result {
     if let Some(target) = storage::Target::parse(&args.path) {
         if let Some(flag) = args.given_for_paths(false) {
             let why = format!(
@@ -49,7 +51,11 @@ pub fn run(args: &Args) -> Result {
     }
     // A stream takes up to three files.
     rlimit::raise_open_files();
-    let path = read_path(&args.path)?;
+    let over_ssh = over_ssh::asked(args, cli)?;
+    let path = match &over_ssh {
+        Some(over_ssh) => Path::Host(over_ssh.described.clone()),
+        None => read_path(&args.path)?,
+    };
     if let Path::Lab(lab) = &path
         && lab.mount.is_some()
     {
@@ -165,11 +171,11 @@ pub fn run(args: &Args) -> Result {
             return Err(Failure::usage(why));
         }
     }
-    repeat(run, args)
+    repeat(run, args, over_ssh)
 }
 
 /// Measures as often as `--repeat` says.
-fn repeat(mut run: Run, args: &Args) -> Result {
+fn repeat(mut run: Run, args: &Args, mut over_ssh: Option<OverSsh>) -> Result {
     let times = args.repeat.unwrap_or(1);
     let interrupted = match run.path {
         Path::Host(_) if args.guest.is_none() => Some(interrupt::flag()),
@@ -194,7 +200,8 @@ fn repeat(mut run: Run, args: &Args) -> Result {
         if times > 1 && !args.prints_data() && !args.quiet {
             outln!("{}measurement {} of {times}, {}", if i > 0 { "\n" } else { "" }, i + 1, format::now());
         }
-        let measured = once(&run, args, interrupted, i + 1);
+        let started = over_ssh.as_mut().map(|over_ssh| over_ssh.start(args, interrupted)).transpose();
+        let measured = started.and_then(|_| once(&run, args, (over_ssh.as_ref(), interrupted), i + 1));
         if let Err(failure) = &measured
             && args.iperf3_json
             && !failure.is_said()
@@ -207,6 +214,7 @@ fn repeat(mut run: Run, args: &Args) -> Result {
             Err(failure) if times > 1 && failure.is_remote() => {
                 errln!("error: {failure}");
                 failures += 1;
+                over_ssh.as_mut().map(OverSsh::end);
             }
             Err(failure) => return Err(failure),
         }
@@ -227,10 +235,15 @@ fn wait_for(left: &dyn Fn() -> Duration, is_over: &dyn Fn() -> bool) {
 }
 
 /// Measures once, writes the records, and prints the results. `number` is that of the measurement, from 1.
-fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>, number: u32) -> Result {
+fn once(
+    run: &Run,
+    args: &Args,
+    (over_ssh, interrupted): (Option<&OverSsh>, Option<&AtomicBool>),
+    number: u32,
+) -> Result {
     let measured = match &run.path {
         Path::Host(host) => {
-            let results = on_host(host, run, args, interrupted, number)?;
+            let results = on_host(host, run, args, (over_ssh, interrupted), number)?;
             if let [(described, measured)] = &results[..]
                 && args.json
                 && args.out.is_none()
@@ -323,9 +336,15 @@ fn on_host(
     host: &Host,
     run: &Run,
     args: &Args,
-    interrupted: Option<&AtomicBool>,
+    (over_ssh, interrupted): (Option<&OverSsh>, Option<&AtomicBool>),
     number: u32,
 ) -> Result<Vec<(Run, Measured)>> {
+    let started = over_ssh.and_then(|over_ssh| over_ssh.server.as_ref());
+    let host = started.map_or(host, |server| &server.host);
+    let key = match started {
+        Some(server) => Some(server.key.clone()),
+        None => crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
+    };
     // In the guest, the record describes the emulated path, not the address at its end.
     let described = match &args.guest {
         Some(path) => Run { path: path.parse()?, ..run.clone() },
@@ -349,7 +368,7 @@ fn on_host(
         first_answer: if args.guest.is_some() { Duration::from_secs(120) } else { FIRST_ANSWER },
         capacity,
         check_memory: args.guest.is_none(),
-        proof_key: crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
+        proof_key: key,
         omit: args.omit().map(Time::duration),
         probe: args.probe.map(Time::duration),
     };
@@ -370,9 +389,12 @@ fn on_host(
         && let Some(transport) = transport::instead(&run.transport, cc, args)
     {
         live.finish(&[]);
-        return on_host(host, &Run { transport, ..run.clone() }, args, interrupted, number);
+        return on_host(host, &Run { transport, ..run.clone() }, args, (over_ssh, interrupted), number);
     }
-    let measured = measured.map_err(|error| hints::of_host(error, storage_of))?;
+    let measured = measured.map_err(|error| match over_ssh {
+        Some(over_ssh) => over_ssh.explain(error),
+        None => hints::of_host(error, storage_of),
+    })?;
     live.finish(&measured);
     if args.guest.is_none() {
         measured.iter().for_each(|measured| print::warn_of_limits(run, measured));

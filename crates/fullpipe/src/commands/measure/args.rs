@@ -11,6 +11,7 @@ use super::storage;
 const EXAMPLES: &str = "\
 Examples:
   fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
+  fullpipe measure ssh:host                                   over ssh; nothing needs to be installed or to run on host
   fullpipe measure host --interval 1s --omit 5s               a line each second; the rate without the ramp-up
   fullpipe measure host --transport udt --buffer 256MB
   fullpipe measure host --transport udp --pacing 100mbit      loss and jitter of datagrams at this rate
@@ -24,7 +25,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST or HOST:PORT that runs 'fullpipe serve', an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys,
+    /// HOST or HOST:PORT that runs 'fullpipe serve', ssh:HOST to start it there over ssh, an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys,
     /// disk:FOLDER for storage, or mount:FOLDER for storage that is mounted over a network or by FUSE
     pub(super) path: String,
     /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate; udp sends datagrams at the rate
@@ -115,6 +116,13 @@ pub struct Args {
     /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
+    /// To ssh:HOST, connect with this command and its options [default: ssh]
+    #[arg(long, value_name = "COMMAND")]
+    pub(super) ssh: Option<String>,
+    /// To ssh:HOST, listen there on these ports, such as 7413-7476: one for the server, and one for each stream [default: any free
+    /// ports]
+    #[arg(long, value_name = "FIRST-LAST")]
+    pub(super) data_ports: Option<String>,
     /// In the testbed, give up after this much real time [default: 1h]
     #[arg(long, value_name = "TIME")]
     pub(super) limit: Option<Time>,
@@ -155,6 +163,8 @@ impl Args {
             (self.sample.is_some(), "--sample"),
             (self.stall.is_some(), "--stall"),
             (self.token_file.is_some(), "--token-file"),
+            (self.ssh.is_some(), "--ssh"),
+            (self.data_ports.is_some(), "--data-ports"),
             (self.limit.is_some() && !in_lab, "--limit"),
             (self.memory.is_some() && !in_lab, "--memory"),
             (self.guest.is_some(), "--guest"),

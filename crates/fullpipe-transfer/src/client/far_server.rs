@@ -1,0 +1,71 @@
+//! A server for measurements that this client starts at another host over ssh, as it starts the far end of a copy.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use fullpipe_net::wire::ProofKey;
+use fullpipe_path::Host;
+
+use super::streams::hear;
+use super::unless_stopped;
+use crate::connection::dial::{self, ControlChannel};
+use crate::connection::endpoint::SshEndpoint;
+use crate::connection::join;
+use crate::connection::session::Session;
+use crate::connection::ssh::FarTask;
+use crate::connection::stop::Stop;
+use crate::error::TransferError;
+use crate::protocol::message::Message;
+
+/// A server at a far host. It ends when this is dropped.
+pub struct FarServer {
+    /// Where it listens: the host's name by ssh's configuration, and the port.
+    pub host: Host,
+    /// The key by which this client proves that it may measure.
+    pub key: ProofKey,
+    _session: Arc<Session>,
+    _line: ControlChannel,
+}
+
+impl FarServer {
+    /// Starts a server. `stall` is the longest time for which the host may be silent, and `say` tells the user what takes time.
+    ///
+    /// # Errors
+    /// ssh does not reach the host, the host cannot run this program, or the wait was interrupted.
+    pub fn start(
+        endpoint: &SshEndpoint,
+        stall: Duration,
+        interrupted: &AtomicBool,
+        say: &dyn Fn(&str),
+    ) -> Result<FarServer, TransferError> {
+        let stop = Arc::new(Stop::default());
+        unless_stopped(interrupted, stall, &endpoint.host, &stop, || {
+            let mut line = dial::start(endpoint, FarTask::Measurements, &stop)?;
+            let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
+            let session = Session::new(line.peer.clone(), output);
+            let told = listening(&mut line, &session, say);
+            let (port, key) = told.map_err(|error| dial::explain(&line, error))?;
+            line.await_nothing();
+            let (name, _) = dial::name_and_addresses(&line);
+            Ok(FarServer { host: Host { name, port }, key: ProofKey(key), _session: session, _line: line })
+        })
+    }
+}
+
+/// Waits until the server listens; returns its port and key.
+fn listening(
+    line: &mut ControlChannel,
+    session: &Session,
+    say: &dyn Fn(&str),
+) -> Result<(u16, [u8; 32]), TransferError> {
+    line.await_far_end(&|bytes| session.send_raw(bytes), say)?;
+    match session.heard(line.first_message()?)? {
+        Message::Hello(hello) => join::greet(&session.peer, hello)?,
+        other => return Err(session.unexpected(&other)),
+    };
+    match hear(session, &mut *line.input)? {
+        Message::Measures { port, key } => Ok((port, key)),
+        other => Err(session.unexpected(&other)),
+    }
+}
