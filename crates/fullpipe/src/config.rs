@@ -52,8 +52,32 @@ pub const FLAGS: [&str; 22] = [
     "cc",
     "buffer",
 ];
+/// Flags that have an effect only on copies over ssh, and those that have one only on copies to or from a server.
+const OVER_SSH: [&str; 9] =
+    ["via", "data-ports", "ssh", "port", "identity", "jump", "far-program", "far-binary", "no-deploy"];
+const WITH_SERVER: [&str; 2] = ["token-file", "insecure"];
 /// The flags that name files, in which `~/` is the home folder.
 const FILES: [&str; 4] = ["identity", "far-binary", "token-file", "profile"];
+
+/// How a host is reached, which decides what has an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// Over ssh.
+    OverSsh,
+    /// As a server.
+    AsServer,
+}
+
+impl Reached {
+    /// Whether a flag has an effect on copies to such a host. A section may have flags for both kinds.
+    fn takes(self, flag: &str) -> bool {
+        let other: &[&str] = match self {
+            Reached::OverSsh => &WITH_SERVER,
+            Reached::AsServer => &OVER_SSH,
+        };
+        !other.contains(&flag)
+    }
+}
 
 /// A flag, with its value or with any.
 type Pattern = (&'static str, Option<&'static str>);
@@ -135,17 +159,24 @@ impl Config {
         Ok(Config { sections })
     }
 
-    /// The flags of `cp` for a host, each once, beside those that are typed. In a file, the longest pattern counts; a flag is
-    /// left out if another one that excludes it counts more, and what is typed counts most.
+    /// The flags of `cp` for a host, each once, beside those that are typed; only those that have an effect, if it is known how the
+    /// host is reached. In a file, the longest pattern counts; a flag is left out if another one that excludes it counts more, and
+    /// what is typed counts most.
     ///
     /// # Errors
     /// A section sets flags that exclude each other.
-    pub fn settings(&self, cp: &Command, host: &str, typed: Vec<Setting>) -> Result<Vec<Setting>> {
+    pub fn settings(
+        &self,
+        cp: &Command,
+        host: &str,
+        typed: Vec<Setting>,
+        reached: Option<Reached>,
+    ) -> Result<Vec<Setting>> {
         let typed_count = typed.len();
         let mut settings = typed;
         for section in self.sections.iter().filter(|section| section.hosts.is_match(host)).rev() {
             let known = settings.len();
-            for (flag, value) in &section.flags {
+            for (flag, value) in section.flags.iter().filter(|(flag, _)| reached.is_none_or(|how| how.takes(flag))) {
                 let setting = section.setting(flag, value);
                 match settings.iter().position(|other| other.flag == *flag || other.excludes(cp, &setting)) {
                     None => settings.push(setting),
@@ -281,7 +312,7 @@ fn sections_of(file: &Path, text: &str) -> Result<Vec<Section>> {
 ///
 /// # Errors
 /// A file is wrong, or sets a value that `cp` does not take.
-pub fn configured(cli: &Command, words: &[OsString], host: &str) -> Result<Vec<OsString>> {
+pub fn configured(cli: &Command, words: &[OsString], host: &str, reached: Reached) -> Result<Vec<OsString>> {
     let Some(cp) = cli.find_subcommand("cp") else { return Ok(words.to_vec()) };
     let parse = |words: &[OsString]| cli.clone().try_get_matches_from(words);
     let matches = parse(words).map_err(Failure::usage)?;
@@ -292,7 +323,7 @@ pub fn configured(cli: &Command, words: &[OsString], host: &str) -> Result<Vec<O
         Setting::typed(&id.replace('_', "-"), value.map_or_else(String::new, |value| value.to_string_lossy().into()))
     });
     let environment = token_files::is_in_environment().then(|| Setting::typed("token-file", String::new()));
-    let settings = Config::read()?.settings(cp, host, typed.chain(environment).collect())?;
+    let settings = Config::read()?.settings(cp, host, typed.chain(environment).collect(), Some(reached))?;
     if settings.is_empty() {
         return Ok(words.to_vec());
     }
@@ -331,7 +362,7 @@ mod tests {
 
     fn values(config: &Config, host: &str) -> Vec<(String, String)> {
         config
-            .settings(&Command::new("cp"), host, Vec::new())
+            .settings(&Command::new("cp"), host, Vec::new(), None)
             .unwrap_or_else(|failure| panic!("{failure}"))
             .into_iter()
             .map(|setting| (setting.flag, setting.value))
@@ -351,7 +382,7 @@ mod tests {
         found.sort();
         assert_eq!(found, [pair("no-deploy", "true"), pair("via", "tcp")]);
         let settings = config
-            .settings(&Command::new("cp"), "a.example.org", Vec::new())
+            .settings(&Command::new("cp"), "a.example.org", Vec::new(), None)
             .unwrap_or_else(|failure| panic!("{failure}"));
         let deploy = settings.into_iter().find(|setting| setting.flag == "no-deploy");
         assert_eq!(deploy.and_then(|setting| setting.word), None);

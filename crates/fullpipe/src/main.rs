@@ -139,9 +139,12 @@ fn configured(args: Box<cp::Args>) -> failure::Result<Box<cp::Args>> {
 }
 
 /// The command line of `cp` with what the configuration files set for a host.
-fn configured_for(args: &cp::Args, host: &str) -> failure::Result<Option<Box<cp::Args>>> {
+fn configured_for(
+    args: &cp::Args,
+    (host, reached): &(String, config::Reached),
+) -> failure::Result<Option<Box<cp::Args>>> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let words = config::configured(&Cli::command(), &words, host).inspect_err(|failure| {
+    let words = config::configured(&Cli::command(), &words, host, *reached).inspect_err(|failure| {
         if args.json {
             cp::print_failed(&failure.to_string(), failure.code());
         }

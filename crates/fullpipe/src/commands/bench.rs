@@ -23,7 +23,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Reached};
 use crate::failure::{Failure, Result};
 use crate::format::quoted;
 use crate::output::{errln, outln};
@@ -152,7 +152,7 @@ fn checked(args: &Args, cli: &clap::Command) -> Result<(Ends, String)> {
     }
     let mut set = Vec::new();
     if let Some(cp) = cli.find_subcommand("cp") {
-        set = Config::read()?.settings(cp, config::host_name(host), Vec::new())?;
+        set = Config::read()?.settings(cp, config::host_name(host), Vec::new(), Some(Reached::OverSsh))?;
     }
     let configured = |flag: &str| set.iter().find(|setting| setting.flag == flag).map(|setting| setting.value.clone());
     let command = args.ssh.clone().or_else(|| configured("ssh")).unwrap_or_else(|| "ssh".to_owned());

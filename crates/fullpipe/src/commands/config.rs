@@ -3,7 +3,7 @@
 use clap::Command;
 use serde_json::{Map, json};
 
-use crate::config::{self, Config, FLAGS};
+use crate::config::{self, Config, FLAGS, Reached};
 use crate::failure::Result;
 use crate::output::outln;
 use crate::token_files;
@@ -36,9 +36,11 @@ pub fn run(args: Args, cli: &Command) -> Result {
     let What::Show(Show { host, json }) = args.what;
     let host = config::host_name(&host).to_owned();
     let Some(cp) = cli.find_subcommand("cp") else { return Ok(()) };
-    let settings = Config::read()?.settings(cp, &host, Vec::new())?;
+    let settings = Config::read()?.settings(cp, &host, Vec::new(), None)?;
     // Says at once what a copy would refuse.
-    config::configured(cli, &["fullpipe", "cp", "a", "b:"].map(Into::into), &host)?;
+    for (place, reached) in [("b:", Reached::OverSsh), ("fullpipe://b/", Reached::AsServer)] {
+        config::configured(cli, &["fullpipe", "cp", "a", place].map(Into::into), &host, reached)?;
+    }
     let mut object = Map::new();
     for flag in FLAGS {
         let id = flag.replace('-', "_");

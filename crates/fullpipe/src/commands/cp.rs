@@ -37,8 +37,9 @@ use fullpipe_transfer::sizes::BLOCKS;
 use fullpipe_transfer::source::name_list::NameList;
 use rand::RngExt;
 
+use crate::config::{self, Reached};
 use crate::failure::{Failure, Result};
-use crate::{config, output, ports, rlimit, run_record};
+use crate::{output, ports, rlimit, run_record};
 pub use args::Args;
 use endpoint::Place;
 pub use foreign_flags::wrong as wrong_flag;
@@ -60,7 +61,7 @@ const INTERRUPT_POLL: Duration = Duration::from_millis(100);
 pub fn over_ssh(host: &str, flags: Vec<OsString>, cli: &clap::Command) -> Result<SshEndpoint> {
     let place = OsString::from(format!("{host}:"));
     let words = ["fullpipe".into(), "cp".into()].into_iter().chain(flags).chain(["--".into(), "-".into(), place]);
-    let words = config::configured(cli, &words.collect::<Vec<_>>(), config::host_name(host))?;
+    let words = config::configured(cli, &words.collect::<Vec<_>>(), config::host_name(host), Reached::OverSsh)?;
     let matches = cli.clone().try_get_matches_from(words).map_err(Failure::usage)?;
     let matches = matches.subcommand_matches("cp").ok_or_else(|| Failure::usage("cp is no command"))?;
     let args = Args::from_arg_matches(matches).map_err(Failure::usage)?;

@@ -24,7 +24,7 @@ use fullpipe_net::{Measured, NetError};
 use fullpipe_net::{Progress, Watcher};
 use fullpipe_path::record::Outcome;
 use fullpipe_path::transport::UNLIMITED;
-use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Protocol, Run, Time, Workload};
+use fullpipe_path::{Classified, Direction, ExitClass, Host, LabPath, Path, Protocol, Run, Time, Workload};
 
 pub use self::args::Args;
 use self::intervals::{Intervals, SampleLine};
@@ -326,6 +326,17 @@ fn read_path(text: &str) -> Result<Path> {
     hints::path(text, storage_of)
 }
 
+/// The error of a measurement to a host.
+fn of_host(error: NetError, host: &Host) -> Failure {
+    match &error {
+        NetError::Connect { .. } => Failure::new(
+            error.class(),
+            format!("{error} 'fullpipe measure ssh:{}' starts it for one measurement", host.name),
+        ),
+        _ => hints::of_host(error, storage_of),
+    }
+}
+
 /// How to measure the storage of a folder.
 fn storage_of(folder: &str) -> String {
     format!("measure its storage as disk:{folder}")
@@ -393,7 +404,7 @@ fn on_host(
     }
     let measured = measured.map_err(|error| match over_ssh {
         Some(over_ssh) => over_ssh.explain(error),
-        None => hints::of_host(error, storage_of),
+        None => of_host(error, host),
     })?;
     live.finish(&measured);
     if args.guest.is_none() {

@@ -56,6 +56,17 @@ fn whoami() -> String {
 }
 
 #[test]
+fn a_host_may_be_reached_over_ssh_and_as_a_server() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let both = "data-ports = \"21360-21370\"\ntoken-file = \"~/none\"\n";
+    configure(&host, &format!("[host.far]\n{}{both}[host.\"127.0.0.1\"]\n{both}", reach(&host)));
+    plain(&host).arg(host.file("a")).arg(host.far("b")).ok();
+    // The token's file is looked for, and nothing is said of the ports.
+    plain(&host).arg(host.file("a")).arg("fullpipe://127.0.0.1:1/b").fails_at_once(2, "none");
+}
+
+#[test]
 fn what_is_typed_counts_more() {
     let host = Host::start();
     write(host.file("a"), "1");

@@ -1,4 +1,4 @@
-//! `fullpipe cp` from end to end: the real binary on both ends, over a real sshd.
+//! `fullpipe cp`, and `measure` and `bench` over ssh, from end to end: the real binary on both ends, over a real sshd.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic; that is how it fails")]
 
@@ -20,6 +20,7 @@ mod firewall;
 mod host;
 mod in_place;
 mod large;
+mod measure;
 mod names;
 mod patterns;
 mod reach;

@@ -12,6 +12,7 @@ use fullpipe_transfer::resolve::{is_within, last, transfer};
 
 use super::args::{Args, SEED, SSH};
 use super::via::Wanted;
+use crate::config::Reached;
 use crate::failure::{Failure, Result};
 use crate::ports;
 
@@ -123,23 +124,26 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
 
 impl Args {
     /// The real host of the destination, or of the sources if the destination is here, as typed, without the name of a user.
-    pub fn host(&self) -> Option<String> {
+    pub fn host(&self) -> Option<(String, Reached)> {
         let (to, from) = self.paths.split_last()?;
         host_name(to).or_else(|| from.iter().find_map(host_name))
     }
 
     /// The real host of the sources of a copy between two hosts, as typed, without the name of a user.
-    pub fn source_host(&self) -> Option<String> {
+    pub fn source_host(&self) -> Option<(String, Reached)> {
         let (to, from) = self.paths.split_last()?;
         host_name(to).and_then(|_| from.iter().find_map(host_name))
     }
 }
 
-/// The real host of a source or destination, without the name of a user.
-fn host_name(path: &OsString) -> Option<String> {
+/// The real host of a source or destination, without the name of a user, and how it is reached.
+fn host_name(path: &OsString) -> Option<(String, Reached)> {
     match parse(path).ok()? {
-        Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
-        Place::Server(host, _, _) => Some(host),
+        Place::Ssh(host, _) => {
+            let name = host.rsplit_once('@').map_or(&host[..], |(_, name)| name);
+            Some((name.to_owned(), Reached::OverSsh))
+        }
+        Place::Server(host, _, _) => Some((host, Reached::AsServer)),
         Place::Local(_) | Place::Standard | Place::Lab(..) => None,
     }
 }

@@ -1,0 +1,197 @@
+//! `fullpipe measure ssh:HOST`: the server of a measurement is started over ssh, and ends with it.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::firewall::behind;
+use crate::host::{FULLPIPE, Host, until};
+
+/// The command; the words come before the host, which is `far` unless they name another one.
+fn measure(host: &Host, words: &str) -> Command {
+    let mut command = Command::new(FULLPIPE);
+    command.args(["measure", "--ssh", &host.ssh]).args(words.split_whitespace());
+    if !words.contains("ssh:") {
+        command.arg("ssh:far");
+    }
+    command.env("HOME", host.home()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME").stdin(Stdio::null());
+    command
+}
+
+/// Lets logins find this program, so that it need not be sent.
+fn install(host: &Host, text: &str) {
+    let script = host.script("fullpipe", text);
+    fs::rename(script, host.home().join("bin/fullpipe")).unwrap();
+}
+
+fn ok(host: &Host, words: &str) -> Output {
+    let out = measure(host, words).output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{words}: {out:?}");
+    out
+}
+
+/// Runs it; it must fail with a code and one line that says this.
+fn fails(host: &Host, words: &str, code: i32, part: &str) {
+    let out = measure(host, words).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains(part) && said.trim_end().lines().count() == 1, "{words}: '{part}' expected: {said}");
+    assert_eq!(out.status.code(), Some(code), "{words}: {said}");
+}
+
+/// The lines of one kind in what `--json` printed.
+fn lines(out: &Output, kind: &str) -> Vec<Value> {
+    let all = String::from_utf8_lossy(&out.stdout);
+    let all = all.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    all.filter(|line| line["kind"] == kind).collect()
+}
+
+/// The ids of far ends that have written them down.
+fn ids(host: &Host) -> Vec<String> {
+    let ids = fs::read_to_string(host.home().join("ids")).unwrap_or_default();
+    ids.lines().map(str::to_owned).collect()
+}
+
+/// A far end that writes down its process id.
+fn known_by_id(host: &Host) {
+    let file = host.home().join("ids");
+    let text = format!("[ $2 = --speaks ] || echo $$ >> {}\nexec {FULLPIPE} \"$@\"", file.display());
+    install(host, &text);
+}
+
+fn assert_ended(ids: &[String]) {
+    assert!(!ids.is_empty());
+    until("the far ends are gone", || !ids.iter().any(|id| Path::new("/proc").join(id).exists()));
+}
+
+#[test]
+fn nothing_is_installed_at_the_far_end() {
+    let host = Host::start();
+    let out = ok(&host, "--duration 300ms --json");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains("far has no fullpipe of this version; sending this one"), "{said}");
+    // The record names the host as it was typed, not the port that was free.
+    assert_eq!(lines(&out, "run")[0]["path"], "far:7412");
+    assert!(lines(&out, "result")[0]["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{out:?}");
+    assert!(!String::from_utf8_lossy(&ok(&host, "--duration 100ms").stderr).contains("sending"));
+}
+
+#[test]
+fn it_measures_as_to_a_server_and_ends_with_the_measurement() {
+    let host = Host::start();
+    known_by_id(&host);
+    for words in [
+        "--reverse",
+        "--bidir --streams 2",
+        "--transport udt --streams 2",
+        "--transport udp --pacing 10mbit",
+        "--probe",
+        "--repeat 2 --data-ports 21300-21320",
+    ] {
+        let out = ok(&host, &format!("{words} --duration 300ms --json"));
+        assert_eq!(
+            lines(&out, "run").len(),
+            if words.contains("--bidir") || words.contains("--repeat") { 2 } else { 1 }
+        );
+    }
+    let ids = ids(&host);
+    // One for a command, also for several measurements.
+    assert_eq!(ids.len(), 6);
+    assert_ended(&ids);
+}
+
+#[test]
+fn the_server_ends_with_a_client_that_is_killed() {
+    let host = Host::start();
+    known_by_id(&host);
+    let mut client = measure(&host, "--duration 60s --quiet").stderr(Stdio::null()).spawn().unwrap();
+    until("the server runs", || !ids(&host).is_empty());
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    kill(Pid::from_raw(client.id() as i32), Signal::SIGKILL).unwrap();
+    client.wait().unwrap();
+    assert_ended(&ids(&host));
+}
+
+#[test]
+fn the_server_serves_nobody_else() {
+    let host = Host::start();
+    known_by_id(&host);
+    let mut client = measure(&host, "--duration 60s --quiet --data-ports 21330-21339").spawn().unwrap();
+    until("the server listens", || TcpStream::connect("127.0.0.1:21330").is_ok());
+    let other = Command::new(FULLPIPE).args(["measure", "127.0.0.1:21330", "--duration", "100ms"]).output().unwrap();
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(!other.status.success() && said.contains("token"), "{said}");
+    let copy = Command::new(FULLPIPE)
+        .args(["cp", "--insecure", "/etc/hostname", "fullpipe://127.0.0.1:21330/x"])
+        .output()
+        .unwrap();
+    assert!(!copy.status.success(), "{copy:?}");
+    kill(Pid::from_raw(client.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(client.wait().unwrap().code(), Some(130));
+    assert_ended(&ids(&host));
+}
+
+#[test]
+fn a_repeated_measurement_starts_a_lost_server_again() {
+    let host = Host::start();
+    // The first far end is gone before the measurement, as after a reboot.
+    let once = host.home().join("once");
+    let text = format!(
+        "[ $2 = --speaks ] || [ -e {0} ] || {{ touch {0}; echo fullpipe-far >&2; exit 1; }}\nexec {FULLPIPE} \"$@\"",
+        once.display()
+    );
+    install(&host, &text);
+    let out = measure(&host, "--repeat 2 --duration 100ms --json").output().unwrap();
+    assert_eq!((out.status.code(), lines(&out, "run").len()), (Some(4), 1), "{out:?}");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("1 of 2 measurements failed"), "{out:?}");
+}
+
+#[test]
+fn a_port_behind_a_firewall_is_named() {
+    behind(
+        "add table ip t; add chain ip t c { type filter hook input priority 0; }; add rule ip t c tcp dport 21340 drop",
+        || {
+            let host = Host::start();
+            install(&host, &format!("exec {FULLPIPE} \"$@\""));
+            fails(&host, "--data-ports 21340 --duration 100ms", 4, "127.0.0.1:21340 does not answer");
+            ok(&host, "--data-ports 21341-21343 --duration 100ms");
+        },
+    );
+}
+
+#[test]
+fn what_is_typed_wrong_is_one_line() {
+    let host = Host::start();
+    install(&host, &format!("exec {FULLPIPE} \"$@\""));
+    for (words, code, part) in [
+        ("ssh:far:22", 2, "--ssh 'ssh -p PORT' ssh:far"),
+        ("ssh:", 2, "'ssh:' is not a host"),
+        ("ssh:-oProxyCommand=x", 2, "is not a host"),
+        ("ssh:far --token-file /etc/hostname", 2, "leave it out"),
+        ("ssh:far --data-ports 9-8", 2, "is not a range of ports"),
+        ("ssh:closed --duration 100ms", 4, "ssh closed"),
+        ("ssh:unknown --duration 100ms", 4, "Permission denied"),
+    ] {
+        fails(&host, words, code, part);
+    }
+    let plain = Command::new(FULLPIPE).args(["measure", "127.0.0.1", "--data-ports", "7413"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&plain.stderr).contains("write its name as ssh:HOST"), "{plain:?}");
+    assert_eq!(plain.status.code(), Some(2));
+}
+
+#[test]
+fn the_configuration_says_how_ssh_connects() {
+    let host = Host::start();
+    install(&host, "exit 3");
+    let folder = host.home().join(".config/fullpipe");
+    fs::create_dir_all(&folder).unwrap();
+    let text = format!("[host.far]\nfar-program = \"{FULLPIPE}\"\ndata-ports = \"21350-21355\"\n");
+    fs::write(folder.join("config.toml"), text).unwrap();
+    ok(&host, "--duration 100ms");
+    // What is typed counts more.
+    fails(&host, "--duration 100ms --data-ports 9-8", 2, "is not a range of ports");
+}
