@@ -616,7 +616,7 @@ mod tests {
         let endpoint = SshEndpoint { host: "far".to_owned(), ssh, program, ports: None, via: Via::Tcp };
         let ssh = Ssh { endpoint, configured: String::new(), program: None };
         let stop = Stop::default();
-        let (_process, mut input, mut output) = ssh.start(&stop).unwrap();
+        let (_process, mut input, mut output) = ssh.start(FarTask::Session, &stop).unwrap();
         output.read_exact(&mut [0]).unwrap();
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {

@@ -353,7 +353,7 @@ fn on_host(
     let started = over_ssh.and_then(|over_ssh| over_ssh.server.as_ref());
     let host = started.map_or(host, |server| &server.host);
     let key = match started {
-        Some(server) => Some(server.key.clone()),
+        Some(server) => Some(server.key),
         None => crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
     };
     // In the guest, the record describes the emulated path, not the address at its end.
