@@ -132,6 +132,8 @@ class MeasureOptions(TypedDict, total=False):
     sample: Time
     stall: Time
     token_file: File
+    ssh: Text
+    data_ports: Text
     limit: Time
     memory: Size
     out: File
@@ -211,8 +213,8 @@ def measure(target: str, *, flags: Sequence[str] = (), **options: Unpack[Measure
     Ctrl-C ends the program, too.
 
     Args:
-        target: The path: `host` or `host:port` where `fullpipe serve` runs, an emulated path
-            `lab:rtt=91.6ms,rate=10gbit`, or a TOML file with the keys of one.
+        target: The path: `host` or `host:port` where `fullpipe serve` runs, `ssh:host` to start it there
+            over ssh, an emulated path `lab:rtt=91.6ms,rate=10gbit`, or a TOML file with the keys of one.
         flags: Further flags of `fullpipe measure`, one word an item.
         **options: The flags of `fullpipe measure` by name, as in `cc="bbr", streams=4`
             (:class:`MeasureOptions`). `out="runs/"` also keeps the record as a file.
