@@ -193,6 +193,11 @@ impl Config {
 }
 
 impl Setting {
+    /// The value as it is given to `cp`, empty for a flag without one; none if the flag is turned off.
+    pub fn given(&self) -> Option<&str> {
+        self.word.as_deref().map(|word| word.split_once('=').map_or("", |(_, value)| value))
+    }
+
     /// A flag that is typed.
     fn typed(flag: &str, value: String) -> Setting {
         Setting { flag: flag.to_owned(), value, from: String::new(), word: Some(String::new()) }

@@ -12,6 +12,7 @@ mod hints;
 mod interrupt;
 mod mount;
 mod output;
+mod over_ssh;
 mod ports;
 mod progress;
 mod rlimit;
@@ -106,8 +107,8 @@ fn main() -> ExitCode {
         Verb::ServeClient => serve::child::run(),
         Verb::Token(args) => token::run(args),
         Verb::Lab(args) => lab::run(args),
-        Verb::Select(args) => select::run(args),
-        Verb::Doctor(args) => doctor::run(args),
+        Verb::Select(args) => select::run(args, &Cli::command()),
+        Verb::Doctor(args) => doctor::run(args, &Cli::command()),
         Verb::Bench(args) => bench::run(args, &Cli::command()),
         Verb::Config(args) => show_config::run(args, &Cli::command()),
         Verb::Completions(args) => {

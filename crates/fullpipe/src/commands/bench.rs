@@ -3,6 +3,7 @@
 mod far_shell;
 mod programs;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -27,6 +28,7 @@ use crate::config::{self, Config, Reached};
 use crate::failure::{Failure, Result};
 use crate::format::quoted;
 use crate::output::{errln, outln};
+use crate::over_ssh::{self, SSH};
 use crate::{format, interrupt};
 
 /// Bytes of random data that are made at a time.
@@ -155,23 +157,21 @@ fn checked(args: &Args, cli: &clap::Command) -> Result<(Ends, String)> {
         set = Config::read()?.settings(cp, config::host_name(host), Vec::new(), Some(Reached::OverSsh))?;
     }
     let configured = |flag: &str| set.iter().find(|setting| setting.flag == flag).map(|setting| setting.value.clone());
-    let command = args.ssh.clone().or_else(|| configured("ssh")).unwrap_or_else(|| "ssh".to_owned());
-    let mut ssh = shlex::split(&command).filter(|words| !words.is_empty()).ok_or_else(|| {
-        Failure::usage(format!("--ssh '{command}' is not a command; it is empty, or a quote in it does not end"))
-    })?;
+    let command = args.ssh.clone().or_else(|| configured("ssh")).unwrap_or_else(|| SSH.to_owned());
     let (mut cp, mut native) = (Vec::new(), Vec::new());
     if let Some(given) = &args.ssh {
         cp.extend(["--ssh".to_owned(), given.clone()]);
     }
     let port = args.port.map(|port| port.to_string());
-    for (given, name, letter, of_scp) in
-        [(&port, "port", "-p", "-P"), (&args.identity, "identity", "-i", "-i"), (&args.jump, "jump", "-J", "-J")]
-    {
+    let given = [(&port, "port", "-P"), (&args.identity, "identity", "-i"), (&args.jump, "jump", "-J")];
+    let options = given.map(|(given, name, of_scp)| {
         cp.extend(given.iter().flat_map(|value| [of_scp.to_owned(), value.clone()]));
         let value = given.clone().or_else(|| configured(name));
-        ssh.extend(value.iter().flat_map(|value| [letter.to_owned(), value.clone()]));
         native.extend(value.iter().flat_map(|value| [of_scp.to_owned(), value.clone()]));
-    }
+        value
+    });
+    let ssh = over_ssh::ssh_command(&command, options.each_ref().map(|value| value.as_ref().map(OsStr::new)))?;
+    let ssh = ssh.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
     cp.extend(args.cp.iter().cloned());
     check_flags(&cp, cli)?;
     let ends = Ends {

@@ -24,12 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::FromArgMatches;
-
 use fullpipe_path::{Classified, ExitClass, Protocol};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way, third_party};
-use fullpipe_transfer::connection::endpoint::{Endpoint, SshEndpoint, Via};
+use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use fullpipe_transfer::protocol::name::printable;
 use fullpipe_transfer::resolve::limited;
@@ -37,7 +35,6 @@ use fullpipe_transfer::sizes::BLOCKS;
 use fullpipe_transfer::source::name_list::NameList;
 use rand::RngExt;
 
-use crate::config::{self, Reached};
 use crate::failure::{Failure, Result};
 use crate::{output, ports, rlimit, run_record};
 pub use args::Args;
@@ -53,23 +50,6 @@ const MAX_IDLE_ATTEMPTS: u32 = 5;
 const MAX_PAUSE_LOG2_S: u32 = 5;
 /// How often a pause looks for Ctrl-C.
 const INTERRUPT_POLL: Duration = Duration::from_millis(100);
-
-/// How ssh reaches a host: with these flags of `cp`, and with what the configuration files set for the host.
-///
-/// # Errors
-/// A flag or a file is wrong.
-pub fn over_ssh(host: &str, flags: Vec<OsString>, cli: &clap::Command) -> Result<SshEndpoint> {
-    let place = OsString::from(format!("{host}:"));
-    let words = ["fullpipe".into(), "cp".into()].into_iter().chain(flags).chain(["--".into(), "-".into(), place]);
-    let words = config::configured(cli, &words.collect::<Vec<_>>(), config::host_name(host), Reached::OverSsh)?;
-    let matches = cli.clone().try_get_matches_from(words).map_err(Failure::usage)?;
-    let matches = matches.subcommand_matches("cp").ok_or_else(|| Failure::usage("cp is no command"))?;
-    let args = Args::from_arg_matches(matches).map_err(Failure::usage)?;
-    match endpoint::far(&args, &Place::Ssh(host.to_owned(), Vec::new()))? {
-        (Endpoint::Ssh(endpoint), ..) => Ok(endpoint),
-        (Endpoint::Server { .. }, ..) => Err(Failure::usage(format!("'{host}' is not a host that ssh reaches"))),
-    }
-}
 
 /// Copies. With `--json`, the last line tells how the copy ended, also when it failed.
 pub fn run(args: Args) -> Result {

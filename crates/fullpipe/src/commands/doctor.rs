@@ -18,6 +18,7 @@ use self::host::{Host, Interface};
 use crate::failure::{Failure, Result};
 use crate::mount::Mount;
 use crate::output::{errln, outln};
+use crate::over_ssh::OverSsh;
 use crate::{format, hints, shipped_profile};
 
 /// Version of the output of `--json`.
@@ -32,7 +33,7 @@ const DEFAULT_RATE: Rate = Rate(10_000_000_000);
 const EXAMPLES: &str = "\
 Examples:
   fullpipe doctor                                for all interfaces and a round trip of 100 ms
-  fullpipe doctor host                           for the route to host
+  fullpipe doctor ssh:host                       for the route to a host that ssh reaches, and its RTT
   fullpipe doctor --rtt 91.6ms --rate 10gbit --all
   fullpipe doctor mount:/mnt/far                 for a folder that is mounted by NFS";
 
@@ -40,8 +41,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), for a path like
-    /// lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all interfaces]
+    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), to ssh:HOST (which starts that
+    /// there over ssh), for a path like lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all interfaces]
     path: Option<String>,
     /// Check for this round-trip time, such as 91.6ms [default: that of PATH, or 100ms]
     #[arg(long, value_name = "TIME")]
@@ -71,7 +72,7 @@ struct Goal {
 }
 
 /// Reads the host's settings, checks them for the path, and prints the findings.
-pub fn run(args: Args) -> Result {
+pub fn run(args: Args, cli: &clap::Command) -> Result {
     for (flag, zero) in [("--rtt", args.rtt == Some(Time(0))), ("--rate", args.rate == Some(Rate(0)))] {
         if zero {
             return Err(Failure::usage(format!("{flag} 0 is no value to check for; give a larger one")));
@@ -80,7 +81,13 @@ pub fn run(args: Args) -> Result {
     if let Some(folder) = args.path.as_deref().and_then(|path| path.strip_prefix("mount:")) {
         return of_mount(folder, &args);
     }
-    let path = args.path.as_deref().map(|path| hints::path(path, storage_of)).transpose()?;
+    let over_ssh = args.path.as_deref().map(|path| OverSsh::parse(path, (None, None), args.json, cli)).transpose()?;
+    let mut over_ssh = over_ssh.flatten();
+    let path = match (&over_ssh, &args.path) {
+        (Some(over_ssh), _) => Some(Path::Host(over_ssh.described.clone())),
+        (None, Some(path)) => Some(hints::path(path, storage_of)?),
+        (None, None) => None,
+    };
     if let Some(Path::Lab(lab)) = &path {
         if lab.mount.is_some() {
             let why = "mount: doctor checks this host, where nothing of the testbed is mounted; leave it out, or give \
@@ -99,7 +106,7 @@ pub fn run(args: Args) -> Result {
     let mut host = Host::read(FilePath::new("/"), interface.as_deref());
     host.ask();
     let to_itself = interface.as_deref() == Some("lo");
-    let (goal, no_rtt) = goal(&args, path.as_ref(), &host, to_itself);
+    let (goal, no_rtt) = goal(&args, path.as_ref(), &mut over_ssh, (&host, to_itself));
     let by = Yardstick {
         rtt_s: goal.rtt.seconds(),
         rate_bps: goal.rate.0 as f64,
@@ -165,15 +172,25 @@ fn tell(args: &Args, host: &Host, goal: &Goal, by: &Yardstick, findings: &[Findi
 }
 
 /// The path to check for; and the error, if the RTT to a host could not be measured.
-fn goal(args: &Args, path: Option<&Path>, host: &Host, to_itself: bool) -> (Goal, Option<String>) {
+fn goal(
+    args: &Args,
+    path: Option<&Path>,
+    over_ssh: &mut Option<OverSsh>,
+    (host, to_itself): (&Host, bool),
+) -> (Goal, Option<String>) {
     let mut no_rtt = None;
+    let mut measured = |to: &fullpipe_path::Host| match over_ssh {
+        Some(over_ssh) => over_ssh.round_trip(),
+        None => fullpipe_net::measure::round_trip(to, Duration::from_secs(5))
+            .map_err(|error| hints::of_host(error, storage_of)),
+    };
     let (rtt, rtt_from) = match (args.rtt, path) {
         (Some(rtt), _) => (rtt, "as given".into()),
         (None, Some(Path::Lab(lab))) => (lab.rtt, "as given".into()),
-        (None, Some(Path::Host(to))) => match fullpipe_net::measure::round_trip(to, Duration::from_secs(5)) {
+        (None, Some(Path::Host(to))) => match measured(to) {
             Ok(rtt_s) => (Time((rtt_s * 1e9).max(1.0) as u64), format!("measured to {to}")),
             Err(error) => {
-                no_rtt = Some(hints::of_host(error, storage_of).to_string());
+                no_rtt = Some(error.to_string());
                 (if to_itself { LOOPBACK_RTT } else { DEFAULT_RTT }, assumed("--rtt"))
             }
         },

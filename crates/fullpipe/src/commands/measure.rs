@@ -7,7 +7,6 @@ mod guest_commands;
 mod intervals;
 mod iperf3_json;
 mod live;
-mod over_ssh;
 mod print;
 mod storage;
 mod transport;
@@ -29,9 +28,9 @@ use fullpipe_path::{Classified, Direction, ExitClass, Host, LabPath, Path, Proto
 pub use self::args::Args;
 use self::intervals::{Intervals, SampleLine};
 use self::live::Live;
-use self::over_ssh::OverSsh;
 use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
+use crate::over_ssh::OverSsh;
 use crate::{format, hints, interrupt, progress, rlimit, run_record};
 
 /// Longest time between two probes: before the data, ten are sent.
@@ -51,7 +50,16 @@ pub fn run(args: &Args, cli: &clap::Command) -> Result {
     }
     // A stream takes up to three files.
     rlimit::raise_open_files();
-    let over_ssh = over_ssh::asked(args, cli)?;
+    let over_ssh = OverSsh::parse(&args.path, (args.ssh.as_deref(), args.data_ports.as_deref()), args.quiet, cli)?;
+    if let Some(flag) = args.without_effect(over_ssh.is_some()) {
+        let why = match over_ssh {
+            Some(_) => format!(
+                "{flag} is for a host that runs 'fullpipe serve'; over ssh the server needs no token, leave it out"
+            ),
+            None => format!("{flag} is for a host that is reached over ssh; write its name as ssh:HOST"),
+        };
+        return Err(Failure::usage(why));
+    }
     let path = match &over_ssh {
         Some(over_ssh) => Path::Host(over_ssh.described.clone()),
         None => read_path(&args.path)?,
@@ -200,7 +208,7 @@ fn repeat(mut run: Run, args: &Args, mut over_ssh: Option<OverSsh>) -> Result {
         if times > 1 && !args.prints_data() && !args.quiet {
             outln!("{}measurement {} of {times}, {}", if i > 0 { "\n" } else { "" }, i + 1, format::now());
         }
-        let started = over_ssh.as_mut().map(|over_ssh| over_ssh.start(args, interrupted)).transpose();
+        let started = over_ssh.as_mut().map(|over_ssh| over_ssh.start(interrupted).map(drop)).transpose();
         let measured = started.and_then(|_| once(&run, args, (over_ssh.as_ref(), interrupted), i + 1));
         if let Err(failure) = &measured
             && args.iperf3_json

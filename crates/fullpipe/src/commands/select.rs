@@ -6,13 +6,14 @@ mod this_host;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use fullpipe_path::{ExitClass, LabPath, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
+use fullpipe_path::{ExitClass, Host, LabPath, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
 use fullpipe_profile::{Choice, Joint, Needed, Profile, ProfileError, Query, Selection, select};
 use serde::Serialize;
 use this_host::ThisHost;
 
 use crate::failure::{Failure, Result};
 use crate::output::outln;
+use crate::over_ssh::OverSsh;
 use crate::shipped_profile::{describe, text_of};
 use crate::start_up::StartUp;
 use crate::{format, hints};
@@ -23,6 +24,7 @@ const SHOWN: usize = 20;
 const EXAMPLES: &str = "\
 Examples:
   fullpipe select --rtt 91.6ms --rate 10gbit --explain
+  fullpipe select ssh:host                         measures the RTT to a host that ssh reaches
   fullpipe select host                             measures the RTT to a host that runs 'fullpipe serve'
   fullpipe select lab:rtt=91.6ms,rate=10gbit --profile profile.json --certain 95%
   fullpipe select host --from-storage here/storage-profile.json --to-storage there/storage-profile.json";
@@ -31,8 +33,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Path to choose for: HOST or HOST:PORT where 'fullpipe serve' runs (its RTT is measured), or
-    /// lab:rtt=91.6ms,rate=10gbit
+    /// Path to choose for: HOST or HOST:PORT where 'fullpipe serve' runs (its RTT is measured), ssh:HOST to start that there over
+    /// ssh, or lab:rtt=91.6ms,rate=10gbit
     path: Option<String>,
     /// Choose for this round-trip time instead of a PATH, such as 91.6ms
     #[arg(long, conflicts_with = "path", value_name = "TIME")]
@@ -80,12 +82,12 @@ pub struct Args {
 }
 
 /// Chooses a transport and prints what to expect of it.
-pub fn run(args: Args) -> Result {
-    let query = query(&args)?;
+pub fn run(args: Args, cli: &clap::Command) -> Result {
+    let query = query(&args, Some(cli))?;
     let (text, name) = text_of(args.profile.as_deref())?;
     let profile = Profile::parse(&text, name)?;
     let mut selection = select(&profile, &query)?;
-    if let Some(Path::Lab(lab)) = args.path.as_deref().map(str::parse).transpose()? {
+    if let Some(Ok(Path::Lab(lab))) = args.path.as_deref().map(str::parse) {
         selection.notes.extend(not_selected_for(&lab));
     }
     let size_bps = for_size(&selection, &query).and_then(|size| size.rate_bps);
@@ -167,7 +169,7 @@ pub fn query_of(asked: &[(String, String)]) -> Result<Query> {
     if args.rtt.is_none() {
         return Err(Failure::usage("give the round-trip time, such as rtt=91.6ms"));
     }
-    query(&args)
+    query(&args, None)
 }
 
 fn json(selection: &Selection, query: &Query, joint: Option<&Joint>) -> Result<String> {
@@ -207,8 +209,8 @@ fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
     Some(ForSize { bytes, seconds, rate_bps: seconds.map(|seconds| bytes as f64 * 8.0 / seconds) })
 }
 
-/// The query of the command line to the profile.
-fn query(args: &Args) -> Result<Query> {
+/// The query of the command line to the profile. Without `cli` nothing is asked over ssh.
+fn query(args: &Args, cli: Option<&clap::Command>) -> Result<Query> {
     let given = [
         ("--rtt", args.rtt.is_some_and(|rtt| rtt.0 == 0), "a round-trip time, such as 91.6ms"),
         ("--rate", args.rate.is_some_and(|rate| rate.0 == 0), "a capacity, such as 10gbit"),
@@ -220,7 +222,13 @@ fn query(args: &Args) -> Result<Query> {
     }
     let mut query = match (&args.path, args.rtt) {
         (_, Some(rtt)) => Query::from(rtt),
-        (Some(path), None) => ask_path(&hints::path(path, storage_of)?)?,
+        (Some(path), None) => {
+            let over_ssh = cli.map(|cli| OverSsh::parse(path, (None, None), args.json, cli)).transpose()?.flatten();
+            match over_ssh {
+                Some(mut over_ssh) => of_host(&over_ssh.described.clone(), over_ssh.round_trip()?),
+                None => ask_path(&hints::path(path, storage_of)?)?,
+            }
+        }
         (None, None) => {
             let why = "no path given; name one as HOST or lab:rtt=91.6ms,rate=10gbit, or give its RTT as --rtt 91.6ms";
             return Err(Failure::usage(why));
@@ -248,13 +256,18 @@ fn storage_of(folder: &str) -> String {
     )
 }
 
+/// A query with the RTT to a real host, seconds.
+fn of_host(host: &Host, rtt_s: f64) -> Query {
+    Query { host: Some(host.to_string()), ..Query::from(Time((rtt_s * 1e9) as u64)) }
+}
+
 /// A query with what is known of a path; measures the RTT to a real host.
 fn ask_path(path: &Path) -> Result<Query> {
     Ok(match path {
         Path::Host(host) => {
             let asked = fullpipe_net::measure::round_trip(host, Duration::from_secs(10));
             let rtt_s = asked.map_err(|error| hints::of_host(error, storage_of))?;
-            Query { host: Some(host.to_string()), ..Query::from(Time((rtt_s * 1e9) as u64)) }
+            of_host(host, rtt_s)
         }
         Path::Lab(lab) if lab.mount.is_some() => {
             let why = "mount: select chooses how streams are sent, and over a mount the kernel sends; leave it out, or measure the \

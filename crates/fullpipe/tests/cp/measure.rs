@@ -168,7 +168,7 @@ fn what_is_typed_wrong_is_one_line() {
     let host = Host::start();
     install(&host, &format!("exec {FULLPIPE} \"$@\""));
     for (words, code, part) in [
-        ("ssh:far:22", 2, "--ssh 'ssh -p PORT' ssh:far"),
+        ("ssh:far:22", 2, "--ssh 'ssh -p PORT'"),
         ("ssh:", 2, "'ssh:' is not a host"),
         ("ssh:-oProxyCommand=x", 2, "is not a host"),
         ("ssh:far --token-file /etc/hostname", 2, "leave it out"),
@@ -183,15 +183,41 @@ fn what_is_typed_wrong_is_one_line() {
     assert_eq!(plain.status.code(), Some(2));
 }
 
+/// Writes the user's configuration for the host.
+fn configure(host: &Host, text: &str) {
+    let folder = host.home().join(".config/fullpipe");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("config.toml"), format!("[host.far]\n{text}")).unwrap();
+}
+
 #[test]
 fn the_configuration_says_how_ssh_connects() {
     let host = Host::start();
     install(&host, "exit 3");
-    let folder = host.home().join(".config/fullpipe");
-    fs::create_dir_all(&folder).unwrap();
-    let text = format!("[host.far]\nfar-program = \"{FULLPIPE}\"\ndata-ports = \"21350-21355\"\n");
-    fs::write(folder.join("config.toml"), text).unwrap();
+    configure(&host, &format!("far-program = \"{FULLPIPE}\"\ndata-ports = \"21350-21355\"\n"));
     ok(&host, "--duration 100ms");
     // What is typed counts more.
     fails(&host, "--duration 100ms --data-ports 9-8", 2, "is not a range of ports");
+}
+
+#[test]
+fn select_and_doctor_measure_the_round_trip() {
+    let host = Host::start();
+    known_by_id(&host);
+    configure(&host, &format!("ssh = \"{}\"\n", host.ssh));
+    let ask = |words: &str| {
+        let mut command = Command::new(FULLPIPE);
+        command.args(words.split_whitespace()).arg("ssh:far").env("HOME", host.home()).env_remove("XDG_CONFIG_HOME");
+        let out = command.output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{words}: {out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let selected: Value = serde_json::from_str(&ask("select --json")).unwrap();
+    let path = selected["path"].as_str().unwrap_or_else(|| panic!("{selected}"));
+    // Of loopback, whatever the machine.
+    assert!(path.starts_with("lab:rtt=0.") || path.starts_with("lab:rtt=1."), "{path}");
+    let said = ask("doctor");
+    assert!(said.contains("measured to far:7412"), "{said}");
+    assert_eq!(ids(&host).len(), 2);
+    assert_ended(&ids(&host));
 }

@@ -11,9 +11,8 @@ use super::filters::Filters;
 use super::transport::{HEADING, TransportArgs};
 use super::via::Wanted;
 use crate::failure::{Failure, Result};
+use crate::over_ssh::SSH;
 
-/// Default of `--ssh`.
-pub const SSH: &str = "ssh";
 /// Default of `--seed`.
 pub const SEED: u64 = 1;
 

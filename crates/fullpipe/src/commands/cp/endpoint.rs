@@ -10,10 +10,11 @@ use fullpipe_transfer::connection::token::Token;
 use fullpipe_transfer::protocol::message::{Deletion, Sources, Target};
 use fullpipe_transfer::resolve::{is_within, last, transfer};
 
-use super::args::{Args, SEED, SSH};
+use super::args::{Args, SEED};
 use super::via::Wanted;
 use crate::config::Reached;
 use crate::failure::{Failure, Result};
+use crate::over_ssh::{self, SSH};
 use crate::ports;
 
 /// Schemes of other tools, refused with a hint. Any other word before `://` is a host: `host://path` is `host:/path` with a
@@ -387,15 +388,9 @@ fn token(args: &Args) -> Result<Option<Token>> {
 
 /// The command that connects to a host, with its options.
 fn ssh_command(args: &Args) -> Result<Vec<OsString>> {
-    let words = shlex::split(&args.ssh).filter(|words| !words.is_empty());
-    let words = words.ok_or_else(|| {
-        Failure::usage(format!("--ssh '{}' is not a command; it is empty, or a quote in it does not end", args.ssh))
-    })?;
-    let mut ssh: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-    ssh.extend(args.port.iter().flat_map(|port| ["-p".into(), port.to_string().into()]));
-    ssh.extend(args.identity.iter().flat_map(|key| ["-i".into(), key.clone().into()]));
-    ssh.extend(args.jump.iter().flat_map(|hosts| ["-J".into(), hosts.into()]));
-    Ok(ssh)
+    let port = args.port.map(|port| OsString::from(port.to_string()));
+    let identity = args.identity.as_ref().map(|file| file.as_os_str());
+    over_ssh::ssh_command(&args.ssh, [port.as_deref(), identity, args.jump.as_ref().map(OsStr::new)])
 }
 
 /// A direction with its sources and target. The target gets a random number that tells this process from others.

@@ -172,6 +172,16 @@ impl Args {
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
     }
 
+    /// The first flag that was given and has no effect, over ssh or without it.
+    pub(super) fn without_effect(&self, over_ssh: bool) -> Option<&'static str> {
+        let flags = [
+            (self.token_file.is_some(), "--token-file", false),
+            (self.ssh.is_some(), "--ssh", true),
+            (self.data_ports.is_some(), "--data-ports", true),
+        ];
+        flags.into_iter().find_map(|(given, flag, is_for_ssh)| (given && is_for_ssh != over_ssh).then_some(flag))
+    }
+
     /// The flags that paths and storage share.
     pub(super) fn common(&self) -> storage::Common {
         storage::Common { size: self.size, out: self.out.clone(), json: self.json, quiet: self.quiet }
