@@ -33,8 +33,5 @@ pub fn of_host(error: NetError, storage: impl Fn(&str) -> String) -> Failure {
     if host.contains(['.', ':']) {
         return error.into();
     }
-    Failure::new(
-        error.class(),
-        format!("{error}: those of ssh's configuration are for cp and bench, and as ssh:NAME for measure"),
-    )
+    Failure::new(error.class(), format!("{error}: write a name of ssh's configuration as ssh:NAME"))
 }

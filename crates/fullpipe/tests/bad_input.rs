@@ -52,18 +52,10 @@ fn wrong_words_name_the_thing() {
         (
             "measure no-such-host --size 1MB".into(),
             2,
-            "check the name: those of ssh's configuration are for cp and bench, and as ssh:NAME for measure",
+            "check the name: write a name of ssh's configuration as ssh:NAME",
         ),
-        (
-            "select no-such-host".into(),
-            2,
-            "check the name: those of ssh's configuration are for cp and bench, and as ssh:NAME for measure",
-        ),
-        (
-            "doctor no-such-host".into(),
-            2,
-            "check the name: those of ssh's configuration are for cp and bench, and as ssh:NAME for measure",
-        ),
+        ("select no-such-host".into(), 2, "check the name: write a name of ssh's configuration as ssh:NAME"),
+        ("doctor no-such-host".into(), 2, "check the name: write a name of ssh's configuration as ssh:NAME"),
         ("measure ./tests".into(), 2, "'./tests' is not a host but a folder: measure its storage as disk:./tests"),
         ("measure tests".into(), 2, "for the folder 'tests', measure its storage as disk:tests"),
         ("measure ./no-such-folder".into(), 2, "is not a host: write NAME, NAME:PORT"),

@@ -99,8 +99,12 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
             errln!("note: doctor uses the path's rtt and rate, and ignores {}", others.join(", "));
         }
     }
-    let interface = match &path {
-        Some(Path::Host(host)) => route(&host.name, host.port)?,
+    let interface = match (&mut over_ssh, &path) {
+        (Some(over_ssh), _) => {
+            let at = &over_ssh.start(None)?.host;
+            route(&at.name, at.port)?
+        }
+        (None, Some(Path::Host(host))) => route(&host.name, host.port)?,
         _ => None,
     };
     let mut host = Host::read(FilePath::new("/"), interface.as_deref());
