@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Command;
 use fullpipe_net::NetError;
-use fullpipe_path::{Classified, Host, host};
+use fullpipe_path::{Classified, ExitClass, Host, Rate, Time, host};
 use fullpipe_transfer::client::far_server::FarServer;
 use fullpipe_transfer::connection::endpoint::{FarProgram, SshEndpoint, Via};
 
@@ -110,6 +110,16 @@ impl OverSsh {
     pub fn round_trip(&mut self) -> Result<f64> {
         let asked = fullpipe_net::measure::round_trip(&self.start(None)?.host, CONNECTS);
         asked.map_err(|error| self.explain(error))
+    }
+
+    /// Has the host checked for a path. Returns what it has found, in JSON that must not be believed.
+    ///
+    /// # Errors
+    /// The server cannot be started, or its connection broke.
+    pub fn check(&mut self, rtt: Time, rate: Rate) -> Result<String> {
+        self.start(None)?;
+        let server = self.server.as_mut().ok_or_else(|| Failure::new(ExitClass::Peer, "the server has ended"))?;
+        Ok(server.check(rtt, rate)?)
     }
 
     /// The error of a measurement. Where the server's port does not answer, it says so: ssh has reached the host.

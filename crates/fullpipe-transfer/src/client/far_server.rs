@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fullpipe_net::wire::ProofKey;
-use fullpipe_path::Host;
+use fullpipe_path::{Host, Rate, Time};
 
 use super::streams::hear;
 use super::unless_stopped;
@@ -24,8 +24,8 @@ pub struct FarServer {
     pub host: Host,
     /// The key by which this client proves that it may measure.
     pub key: ProofKey,
-    _session: Arc<Session>,
-    _line: ControlChannel,
+    session: Arc<Session>,
+    line: ControlChannel,
 }
 
 impl FarServer {
@@ -48,8 +48,23 @@ impl FarServer {
             let (port, key) = told.map_err(|error| dial::explain(&line, error))?;
             line.await_nothing();
             let (name, _) = dial::name_and_addresses(&line);
-            Ok(FarServer { host: Host { name, port }, key: ProofKey(key), _session: session, _line: line })
+            Ok(FarServer { host: Host { name, port }, key: ProofKey(key), session, line })
         })
+    }
+}
+
+impl FarServer {
+    /// Has the host checked for a path with such a round-trip time and rate. Returns what was found, in JSON that this end must not
+    /// believe.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn check(&mut self, rtt: Time, rate: Rate) -> Result<String, TransferError> {
+        self.session.send(&Message::Check { rtt_ns: rtt.0, rate_bps: rate.0 })?;
+        match hear(&self.session, &mut *self.line.input).map_err(|error| dial::explain(&self.line, error))? {
+            Message::Checked(found) => Ok(found),
+            other => Err(self.session.unexpected(&other)),
+        }
     }
 }
 

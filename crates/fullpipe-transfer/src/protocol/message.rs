@@ -264,6 +264,15 @@ pub enum Message {
         /// The key by which a client proves that it may measure.
         key: [u8; 32],
     },
+    /// Client of a far end that serves measurements: check that end's host for such a path.
+    Check {
+        /// Round-trip time, nanoseconds.
+        rtt_ns: u64,
+        /// Rate that should be reached, bit/s.
+        rate_bps: u64,
+    },
+    /// Far end, to [`Message::Check`]: what was found, as JSON.
+    Checked(String),
 }
 
 /// A client's request for a transfer.

@@ -1,7 +1,7 @@
 //! The far end of `fullpipe measure ssh:HOST`: a server of measurements for the one client that has started it over ssh.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::BufReader;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use fullpipe_net::serve::{Gatekeeper, MeasurementPolicy, PendingClient, Serve};
 use fullpipe_net::wire::{ProofKey, Request, is_proof};
 use fullpipe_net::{Denial, MeasurementId, NetError, ServeOptions, Server};
+use fullpipe_path::{Rate, Time};
 use rand::RngExt;
 
 use crate::connection::join;
@@ -45,11 +46,16 @@ impl Gatekeeper for KeyHolder {
 }
 
 /// Serves measurements on a port of `at`, one of `ports` unless they are zeros, until `input` ends. Data streams come to others
-/// of these ports.
+/// of these ports. `check` checks this host for a path, and says in JSON what it has found.
 ///
 /// # Errors
 /// No port is free, or the client is gone before it was told the port.
-pub fn serve(input: OwnedFd, output: OwnedFd, at: SocketAddr, ports: (u16, u16)) -> Result<(), TransferError> {
+pub fn serve(
+    input: OwnedFd,
+    output: OwnedFd,
+    (at, ports): (SocketAddr, (u16, u16)),
+    check: &dyn Fn(Time, Rate) -> String,
+) -> Result<(), TransferError> {
     let key: [u8; 32] = rand::rng().random();
     let server = listen(at, ports)?;
     let address = server.address().map_err(|source| NetError::Listen { address: at.to_string(), source })?;
@@ -68,9 +74,11 @@ pub fn serve(input: OwnedFd, output: OwnedFd, at: SocketAddr, ports: (u16, u16))
         // Whoever asks learns how it ended; there is no log.
         let _ = server.run(&serve, |_| ());
     })?;
-    let mut input = File::from(input);
-    let mut rest = [0; 4096];
-    while input.read(&mut rest).is_ok_and(|n| n > 0) {}
+    let mut input = BufReader::new(File::from(input));
+    // It ends with the client's end of ssh.
+    while let Ok(Message::Check { rtt_ns, rate_bps }) = frame::receive(&mut input) {
+        frame::send(&mut output, &Message::Checked(check(Time(rtt_ns), Rate(rate_bps)))).map_err(lost)?;
+    }
     Ok(())
 }
 

@@ -3,18 +3,21 @@
 mod check;
 mod finding;
 mod host;
+mod report;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
 use fullpipe_net::NetError;
+use fullpipe_path::host::DEFAULT_PORT;
 use fullpipe_path::{ExitClass, Path, Rate, Time};
 use serde::Serialize;
 use serde_json::json;
 
 use self::finding::{Finding, State, Yardstick};
 use self::host::{Host, Interface};
+use self::report::Report;
 use crate::failure::{Failure, Result};
 use crate::mount::Mount;
 use crate::output::{errln, outln};
@@ -33,7 +36,7 @@ const DEFAULT_RATE: Rate = Rate(10_000_000_000);
 const EXAMPLES: &str = "\
 Examples:
   fullpipe doctor                                for all interfaces and a round trip of 100 ms
-  fullpipe doctor ssh:host                       for the route to a host that ssh reaches, and its RTT
+  fullpipe doctor ssh:host                       for the route to a host that ssh reaches, and that host too
   fullpipe doctor --rtt 91.6ms --rate 10gbit --all
   fullpipe doctor mount:/mnt/far                 for a folder that is mounted by NFS";
 
@@ -41,8 +44,9 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), to ssh:HOST (which starts that
-    /// there over ssh), for a path like lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all interfaces]
+    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), to ssh:HOST and at
+    /// that host too, for a path like lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all
+    /// interfaces]
     path: Option<String>,
     /// Check for this round-trip time, such as 91.6ms [default: that of PATH, or 100ms]
     #[arg(long, value_name = "TIME")]
@@ -111,18 +115,40 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     host.ask();
     let to_itself = interface.as_deref() == Some("lo");
     let (goal, no_rtt) = goal(&args, path.as_ref(), &mut over_ssh, (&host, to_itself));
-    let by = Yardstick {
-        rtt_s: goal.rtt.seconds(),
-        rate_bps: goal.rate.0 as f64,
-        asked: args.rate.is_some() || path.is_some(),
-        ranking: shipped_profile::shipped_ranking(goal.rtt, goal.rate),
-    };
+    let by = yardstick(goal.rtt, goal.rate, args.rate.is_some() || path.is_some());
     let mut findings = check::all(&host, &by);
     if let Some(why) = no_rtt {
         findings.push(Finding::far_end(&why));
         findings.sort_by_key(|finding| finding.state);
     }
-    tell(&args, &host, &goal, &by, &findings)
+    let far = over_ssh.as_mut().map(|over_ssh| checked(over_ssh, &goal)).transpose()?;
+    tell(&args, &goal, &by, &[Some(Report::new(&host, findings)), far].into_iter().flatten().collect::<Vec<_>>())
+}
+
+/// What a host is checked for.
+fn yardstick(rtt: Time, rate: Rate, asked: bool) -> Yardstick {
+    let ranking = shipped_profile::shipped_ranking(rtt, rate);
+    Yardstick { rtt_s: rtt.seconds(), rate_bps: rate.0 as f64, asked, ranking }
+}
+
+/// Checks this host for a path to the address of another one, which has asked over ssh. Returns what was found, in JSON.
+pub fn found(rtt: Time, rate: Rate, towards: Option<IpAddr>) -> String {
+    // Without a route, as behind a jump host of another network, all interfaces are checked.
+    let interface = towards.and_then(|to| route(&to.to_string(), DEFAULT_PORT).ok().flatten());
+    let mut host = Host::read(FilePath::new("/"), interface.as_deref());
+    host.ask();
+    let findings = check::all(&host, &yardstick(rtt, rate, true));
+    Report::new(&host, findings).to_json()
+}
+
+/// Has the host that ssh reaches check itself for the same path.
+fn checked(over_ssh: &mut OverSsh, goal: &Goal) -> Result<Report> {
+    let found = over_ssh.check(goal.rtt, goal.rate)?;
+    let mut report = Report::from_peer(&found).map_err(|e| {
+        Failure::new(ExitClass::Peer, format!("what {} has found cannot be read: {e}", over_ssh.described.name))
+    })?;
+    report.host = Some(over_ssh.described.name.clone());
+    Ok(report)
 }
 
 /// What doctor has for a folder.
@@ -157,17 +183,24 @@ fn of_mount(folder: &str, args: &Args) -> Result {
         findings.push(Finding::unseen("server", words, format!("fullpipe doctor mount:{folder} --rtt TIME")));
     }
     check::sort(&mut findings, &by);
-    tell(args, &host, &goal, &by, &findings)
+    tell(args, &goal, &by, &[Report::new(&host, findings)])
 }
 
 /// Prints the findings, and fails with `--strict` if anything costs.
-fn tell(args: &Args, host: &Host, goal: &Goal, by: &Yardstick, findings: &[Finding]) -> Result {
+fn tell(args: &Args, goal: &Goal, by: &Yardstick, reports: &[Report]) -> Result {
     if args.json {
-        as_json(host, goal, by, findings)?
+        reports.iter().try_for_each(|report| as_json(goal, by, report))?;
     } else {
-        print(goal, by, findings, args.all)
+        print_goal(goal, by);
+        for (i, report) in reports.iter().enumerate() {
+            if i > 0 {
+                let kernel = report.kernel.as_deref().unwrap_or("unknown");
+                outln!("\nat the other end, {} (Linux {kernel}):\n", report.host.as_deref().unwrap_or("unknown"));
+            }
+            print(&report.findings, args.all);
+        }
     }
-    let costs = findings.iter().filter(|finding| finding.state == State::Costs).count() as u64;
+    let costs = reports.iter().map(Report::costs).sum::<usize>() as u64;
     if args.strict && costs > 0 {
         let why = format!("{} rate, time or processor", format::count(costs, "limit costs", "limits cost"));
         return Err(Failure::new(ExitClass::Failed, why));
@@ -263,31 +296,30 @@ fn interface_of(local: IpAddr) -> Option<String> {
     Some(found.interface_name)
 }
 
-fn as_json(host: &Host, goal: &Goal, by: &Yardstick, findings: &[Finding]) -> Result {
+fn as_json(goal: &Goal, by: &Yardstick, report: &Report) -> Result {
     #[derive(Serialize)]
     struct Line<'a> {
         kind: &'static str,
         #[serde(flatten)]
         finding: &'a Finding,
     }
-    let names: Vec<&str> = host.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     outln!(
         "{}",
         json!({
             "kind": "doctor", "version": VERSION, "program": env!("CARGO_PKG_VERSION"),
-            "host": host.sysctl("kernel.hostname"), "kernel": host.sysctl("kernel.osrelease"), "interfaces": names,
+            "host": report.host, "kernel": report.kernel, "interfaces": report.interfaces,
             "rtt_s": by.rtt_s, "rtt_from": goal.rtt_from, "rate_bps": by.rate_bps, "rate_from": goal.rate_from,
             "bdp_bytes": by.bdp(),
         })
     );
-    for finding in findings {
+    for finding in &report.findings {
         let line = serde_json::to_string(&Line { kind: "finding", finding });
         outln!("{}", line.map_err(|error| Failure::new(ExitClass::Record, error))?);
     }
     Ok(())
 }
 
-fn print(goal: &Goal, by: &Yardstick, findings: &[Finding], all: bool) {
+fn print_goal(goal: &Goal, by: &Yardstick) {
     outln!(
         "checked for {} ({}) over {} ms ({}): {} in flight\n",
         format::rate(by.rate_bps),
@@ -296,6 +328,9 @@ fn print(goal: &Goal, by: &Yardstick, findings: &[Finding], all: bool) {
         goal.rtt_from,
         format::bytes(by.bdp())
     );
+}
+
+fn print(findings: &[Finding], all: bool) {
     let (well, shown): (Vec<&Finding>, Vec<&Finding>) =
         findings.iter().partition(|finding| finding.state == State::Ok && !all);
     let width = shown.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use fullpipe_path::{Classified, ExitClass};
+use fullpipe_path::{Classified, ExitClass, Rate, Time};
 use fullpipe_transfer::connection::ssh;
 use fullpipe_transfer::protocol::hello;
 use fullpipe_transfer::resolve::Realm;
@@ -62,8 +62,12 @@ fn take_stdout() -> std::io::Result<File> {
     Ok(output.into())
 }
 
+/// Checks this host for a path with such a round-trip time and rate, to the address of another host if that is known; says in JSON
+/// what it has found.
+pub type Check = dyn Fn(Time, Rate, Option<IpAddr>) -> String;
+
 /// Serves one client over standard input and output.
-pub fn run(args: Args) -> Result {
+pub fn run(args: Args, check: &Check) -> Result {
     if let Some(version) = args.speaks {
         if version != hello::PROTOCOL {
             return Err(Failure::new(ExitClass::Peer, format!("this is fullpipe's protocol {}", hello::PROTOCOL)));
@@ -92,7 +96,9 @@ pub fn run(args: Args) -> Result {
     output.write_all(hello::READY).map_err(missing)?;
     let ended = match args.relay {
         Some(port) => ssh::relay(port, input, output.into()),
-        None if args.measure => measurements::serve(input, output.into(), options.listen, ports),
+        None if args.measure => measurements::serve(input, output.into(), (options.listen, ports), &|rtt, rate| {
+            check(rtt, rate, address_of(CLIENT))
+        }),
         None => server::serve(input, output.into(), "the client".into(), &options, line).map(drop),
     };
     ended.map_err(|error| Failure::new(error.class(), format!("far end: {error}")))

@@ -201,7 +201,7 @@ fn the_configuration_says_how_ssh_connects() {
 }
 
 #[test]
-fn select_and_doctor_measure_the_round_trip() {
+fn select_and_doctor_ask_over_ssh() {
     let host = Host::start();
     known_by_id(&host);
     configure(&host, &format!("ssh = \"{}\"\n", host.ssh));
@@ -216,8 +216,15 @@ fn select_and_doctor_measure_the_round_trip() {
     let path = selected["path"].as_str().unwrap_or_else(|| panic!("{selected}"));
     // Of loopback, whatever the machine.
     assert!(path.starts_with("lab:rtt=0.") || path.starts_with("lab:rtt=1."), "{path}");
+    // Both ends are checked.
     let said = ask("doctor");
-    assert!(said.contains("measured to far:7412"), "{said}");
-    assert_eq!(ids(&host).len(), 2);
+    assert!(said.contains("measured to far:7412") && said.contains("\nat the other end, far (Linux "), "{said}");
+    let said = ask("doctor --json --rtt 366ms --rate 400gbit");
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let hosts: Vec<_> = lines.iter().filter(|line| line["kind"] == "doctor").collect();
+    assert!(hosts.len() == 2 && hosts[1]["host"] == "far" && hosts[1]["interfaces"][0] == "lo", "{hosts:?}");
+    let windows = lines.iter().filter(|line| line["subject"] == "one stream" && line["state"] == "costs");
+    assert_eq!(windows.count(), 2, "{said}");
+    assert_eq!(ids(&host).len(), 3);
     assert_ended(&ids(&host));
 }

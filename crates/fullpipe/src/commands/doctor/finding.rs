@@ -1,6 +1,6 @@
 //! A finding about one limit of a host, and the path that hosts are checked for.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::format;
 
@@ -60,7 +60,7 @@ impl Yardstick {
 }
 
 /// Whether a limit costs anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It costs rate, time or processor.
@@ -72,7 +72,7 @@ pub enum State {
 }
 
 /// One limit of the host, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Name of the limit: a sysctl, or an interface and one of its properties.
     pub subject: String,
@@ -97,7 +97,7 @@ pub struct Finding {
 }
 
 /// Lines that keep a change after a reboot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keep {
     /// File that the lines belong into.
     pub file: String,
