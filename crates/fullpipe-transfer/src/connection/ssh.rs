@@ -16,6 +16,7 @@ use fullpipe_net::socket;
 use fullpipe_net::stream::DataStream;
 use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_path::{Transport, text};
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::connection::deploy::{Program, Request};
 use crate::connection::endpoint::{FarProgram, SshEndpoint};
@@ -194,6 +195,12 @@ impl Ssh {
             // With a process group of its own, all processes that ssh starts can be killed with it. On a terminal the group
             // would be a background job, which may not ask for a password.
             command.process_group(0);
+        }
+        if matches!(task, FarTask::Measurements) {
+            // On a terminal, Ctrl-C ends a measurement and leaves its result. So it must not end ssh, too, which keeps to this
+            // (clientloop.c, `client_loop`).
+            // SAFETY: between fork and exec only an async-signal-safe system call is made, and no handler is set.
+            unsafe { command.pre_exec(|| Ok(signal(Signal::SIGINT, SigHandler::SigIgn).map(drop)?)) };
         }
         if self.has("batchmode yes") || !anyone {
             *lock(&stop.awaited) = Some(Instant::now() + Duration::from_secs(SSH_CONNECTS_S.into()));

@@ -209,6 +209,9 @@ fn repeat(mut run: Run, args: &Args, mut over_ssh: Option<OverSsh>) -> Result {
             outln!("{}measurement {} of {times}, {}", if i > 0 { "\n" } else { "" }, i + 1, format::now());
         }
         let started = over_ssh.as_mut().map(|over_ssh| over_ssh.start(interrupted).map(drop)).transpose();
+        if is_interrupted() {
+            return Err(Failure::new(ExitClass::Interrupted, "interrupted"));
+        }
         let measured = started.and_then(|_| once(&run, args, (over_ssh.as_ref(), interrupted), i + 1));
         if let Err(failure) = &measured
             && args.iperf3_json

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -114,6 +115,28 @@ fn the_server_ends_with_a_client_that_is_killed() {
     kill(Pid::from_raw(client.id() as i32), Signal::SIGKILL).unwrap();
     client.wait().unwrap();
     assert_ended(&ids(&host));
+}
+
+#[test]
+fn ctrl_c_ends_a_measurement_with_its_result() {
+    let host = Host::start();
+    install(&host, &format!("exec {FULLPIPE} \"$@\""));
+    let mut command = measure(&host, "--duration unlimited --json --data-ports 21380-21389");
+    // As on a terminal, where ssh is of the same process group.
+    command.env("DISPLAY", ":0").process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let client = command.spawn().unwrap();
+    until("the server listens", || TcpStream::connect("127.0.0.1:21380").is_ok());
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    // Over a long path, an ssh that ended, too, would take the server away before its report is here.
+    let ssh = fs::read_to_string(format!("/proc/{0}/task/{0}/children", client.id())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", ssh.split_whitespace().next().unwrap())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
+    let is_ignored = u64::from_str_radix(ignored, 16).unwrap() & (1 << (Signal::SIGINT as u64 - 1)) != 0;
+    assert!(status.starts_with("Name:\tssh\n") && is_ignored, "{status}");
+    killpg(Pid::from_raw(client.id() as i32), Signal::SIGINT).unwrap();
+    let out = client.wait_with_output().unwrap();
+    // Nothing else ends such a run, so it has succeeded.
+    assert_eq!((out.status.code(), lines(&out, "result").len()), (Some(0), 1), "{out:?}");
 }
 
 #[test]
