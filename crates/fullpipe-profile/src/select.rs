@@ -1,4 +1,4 @@
-//! Selects a transport for a path. It finds the transport with the highest throughput at the path's RTT (HPDC'17 section 3.4),
+//! Selects a transport for a path. It finds the transport with the highest throughput at the path's RTT (HPDC'17 section 5.1),
 //! linearly between measured RTTs, and the transports that the data cannot distinguish from it. Of these it chooses the least
 //! disruptive one.
 
