@@ -2,6 +2,7 @@
 
 python -m lab.papers pack --build COMMIT runs/papers-*   # adds campaigns to lab/papers/records
 python -m lab.papers judge                               # writes the verdicts from what is kept
+python -m lab.papers fit                                 # fits the earlier grid, and draws that: half an hour
 python -m lab.papers figures runs                        # draws the figures from whole records
 python -m lab.papers mounts runs/icccn17-mounts runs/cp  # draws mounts over long paths beside copies
 """
@@ -12,22 +13,37 @@ from pathlib import Path
 
 from fullpipe.errors import FullpipeError
 
-from lab.papers import page
+from lab.papers import findings, page, three_runs_page
 from lab.papers.claims import read_claims
+from lab.papers.earlier import read_earlier, read_fits, write_fits
 from lab.papers.keep import FOLDER, Kept, pack
+from lab.papers.three_runs import judge_earlier
 from lab.papers.verdicts import judge
 
 PAGE = Path("docs/explanation/papers.md")
 COMPARISONS = Path("docs/explanation/papers-comparisons.md")
+FINDINGS = Path("docs/explanation/findings.md")
 HOST_NOISE_MS = 10.0
 """The verdicts are of hosts whose programs pause for 10 ms on average, once a second."""
 
 
-def texts(kept: Kept, to: Path) -> tuple[str, str]:
-    """What both pages have to say about the kept runs."""
+def texts(kept: Kept, root: Path = Path()) -> dict[Path, str]:
+    """What the pages have to say about the kept runs and the earlier grid.
+
+    Args:
+        kept: The kept runs.
+        root: The folder of the repository.
+    """
     claims = read_claims()
     judged = judge(kept.cells, claims, HOST_NOISE_MS)
-    return page.insert(to, page.verdicts(claims, judged, kept.runs)), page.comparisons(claims, judged)
+    earlier = (read_earlier(), *read_fits(), claims)
+    text = page.insert((root / PAGE).read_text(), page.verdicts(claims, judged, kept.runs))
+    table = findings.table(judged, judge_earlier(*earlier))
+    return {
+        PAGE: page.insert(text, three_runs_page.section(*earlier)),
+        COMPARISONS: f"{page.comparisons(claims, judged)}\n{three_runs_page.comparisons(*earlier)}",
+        FINDINGS: page.insert((root / FINDINGS).read_text(), table),
+    }
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     packing.add_argument("--build", required=True, help="the commit of the program that made the runs")
     packing.add_argument("runs", type=Path, nargs="+", help="a campaign's folder of records")
     commands.add_parser("judge", help="write the verdicts of the kept runs into docs/explanation")
+    commands.add_parser("fit", help="fit the profiles of the earlier grid, keep that, and draw it")
     drawing = commands.add_parser("figures", help="draw the papers' figures from whole records")
     drawing.add_argument(
         "runs", type=Path, help="folder with papers-profiles, papers-traces and papers-sizes"
@@ -69,10 +86,14 @@ def main() -> int:
             size = pack(arguments.runs, arguments.build)
             print(f"kept {len(arguments.runs)} campaigns; {FOLDER.name} has {size / 1e6:.2f} MB")
         elif arguments.command == "judge":
-            verdicts, comparisons = texts(Kept.read(), PAGE)
-            PAGE.write_text(verdicts)
-            COMPARISONS.write_text(comparisons)
-            print(f"wrote {PAGE} and {COMPARISONS}")
+            for file, text in texts(Kept.read()).items():
+                file.write_text(text)
+                print(f"wrote {file}")
+        elif arguments.command == "fit":
+            from lab.papers.transition_figure import write_transitions
+
+            write_fits()
+            write_transitions(*read_fits(), PAGE.with_suffix("") / "transitions.svg")
         elif arguments.command == "mounts":
             from lab.papers.mounts import write_figure
 

@@ -64,7 +64,7 @@ class Part:
     note: str = ""
 
 
-def _between(bounds: Bounds, p_at_most: Callable[[float], float]) -> tuple[float, float]:
+def between(bounds: Bounds, p_at_most: Callable[[float], float]) -> tuple[float, float]:
     """Combines the one-sided tests of both bounds: (p_holds, p_fails).
 
     Both bounds must hold, so the larger p-value counts (an intersection-union test). One violated bound is
@@ -101,7 +101,7 @@ def level(label: str, runs: Floats, bounds: Bounds) -> Part:
             return float(mean <= bound)
         return float(stats.ttest_1samp(x, bound, alternative="greater").pvalue)
 
-    holds, fails = _between(bounds, p_at_most)
+    holds, fails = between(bounds, p_at_most)
     effect = _hedges(float(x.std(ddof=1)), n - 1, _distance(mean, bounds))
     return Part(label, n, mean, low, high, holds, fails, effect)
 
@@ -142,7 +142,7 @@ def spread_of(label: str, after: Floats, before: Floats, bounds: Bounds) -> Part
     if b.max() == 0:
         return Part(label, n, note="all runs below the line are equal")
     found = ratio(a, b)
-    holds, fails = _between(bounds, lambda bound: 1 - p_not_below(a, b, bound))
+    holds, fails = between(bounds, lambda bound: 1 - p_not_below(a, b, bound))
     return Part(label, n, found.ratio, found.low, found.high, holds, fails)
 
 
@@ -161,7 +161,7 @@ def correlation(label: str, x: Floats, y: Floats, bounds: Bounds) -> Part:
     error = math.sqrt((1 + rho**2 / 2) / (n - 3))
     low, high = (math.tanh(z + side * stats.norm.ppf(0.975) * error) for side in (-1, 1))
 
-    holds, fails = _between(bounds, lambda bound: float(stats.norm.sf((z - math.atanh(bound)) / error)))
+    holds, fails = between(bounds, lambda bound: float(stats.norm.sf((z - math.atanh(bound)) / error)))
     return Part(label, n, rho, low, high, holds, fails)
 
 

@@ -3,7 +3,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import polars as pl
 
@@ -16,7 +15,8 @@ END = "<!-- The end of what `python -m lab.papers judge` writes. -->"
 _UNITS = {"goodput_gbps": " Gb/s", "ramp_s": " s", "exponent": " /s", "exponent_size": " /s"}
 
 
-def _number(x: float) -> str:
+def number(x: float) -> str:
+    """A number with four digits."""
     return "–" if math.isnan(x) else f"{x:.4g}"
 
 
@@ -30,10 +30,10 @@ def _unit(judged: Judged) -> str:
 
 
 def _interval(part: Part) -> str:
-    return "" if math.isnan(part.low) else f" ({_number(part.low)} to {_number(part.high)})"
+    return "" if math.isnan(part.low) else f" ({number(part.low)} to {number(part.high)})"
 
 
-def _ours(judged: Judged) -> str:
+def ours(judged: Judged) -> str:
     """What was found, in a cell of a table."""
     if isinstance(judged.clause, Untested):
         return "not measured"
@@ -43,12 +43,12 @@ def _ours(judged: Judged) -> str:
     if isinstance(judged.clause, Shape):
         return f"{sum(judged.holds)} of {len(judged.parts)} profiles are {judged.clause.shape}"
     if len(judged.parts) == 1:
-        return f"{_number(known[0].estimate)}{_interval(known[0])}{_unit(judged)}"
+        return f"{number(known[0].estimate)}{_interval(known[0])}{_unit(judged)}"
     low, high = min(part.estimate for part in known), max(part.estimate for part in known)
     missing = len(judged.parts) - len(known)
     counts = f"{sum(judged.holds)} of {len(judged.parts)} hold, {sum(judged.fails)} fail"
     counts += f", {missing} not measured yet" if missing else ""
-    found = _number(low) if len(known) == 1 else f"{_number(low)} to {_number(high)}"
+    found = number(low) if len(known) == 1 else f"{number(low)} to {number(high)}"
     return f"{found}{_unit(judged)}; {counts}"
 
 
@@ -89,7 +89,7 @@ def _section(claim: Claim, judged: Sequence[Judged]) -> list[str]:
     lines += ["| clause | the paper | here | n | verdict |", "|---|---|---|---|---|"]
     for number, one in enumerate(judged, 1):
         name = f"{number}. {one.clause.says}"
-        lines.append(f"| {name} | {one.clause.printed} | {_ours(one)} | {_n(one)} | **{_verdict(one)}** |")
+        lines.append(f"| {name} | {one.clause.printed} | {ours(one)} | {_n(one)} | **{_verdict(one)}** |")
     notes = [(number, _why(one)) for number, one in enumerate(judged, 1)]
     lines += [""]
     lines += [
@@ -131,6 +131,21 @@ def _p(p: float | None) -> str:
     return "–" if p is None else "<0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
+def comparison_table(parts: Sequence[Part]) -> list[str]:
+    """A table of comparisons, one row each."""
+    lines = [
+        "| conditions | n | here | p that it is false | p that it is true | g |",
+        "|---|---|---|---|---|---|",
+    ]
+    for part in parts:
+        g = "–" if part.effect is None else f"{part.effect:+.3g}"
+        here = part.note if math.isnan(part.estimate) else f"{number(part.estimate)}{_interval(part)}"
+        lines.append(
+            f"| {part.label or 'as stated'} | {part.n} | {here or '–'} | {_p(part.p_holds)} | {_p(part.p_fails)} | {g} |"
+        )
+    return lines
+
+
 def comparisons(claims: Claims, judged: Mapping[str, Sequence[Judged]]) -> str:
     """The page with every comparison that has runs."""
     lines = [
@@ -149,27 +164,16 @@ def comparisons(claims: Claims, judged: Mapping[str, Sequence[Judged]]) -> str:
             if not rows:
                 continue
             lines += ["", f"## {claim.name}.{number}", "", f"{one.clause.says} **{one.verdict}**", ""]
-            lines += [
-                "| conditions | n | here | p that it is false | p that it is true | g |",
-                "|---|---|---|---|---|---|",
-            ]
-            for part in rows:
-                g = "–" if part.effect is None else f"{part.effect:+.3g}"
-                here = (
-                    part.note if math.isnan(part.estimate) else f"{_number(part.estimate)}{_interval(part)}"
-                )
-                lines.append(
-                    f"| {part.label or 'as stated'} | {part.n} | {here} | {_p(part.p_holds)} | {_p(part.p_fails)} | {g} |"
-                )
+            lines += comparison_table(rows)
     return "\n".join([*lines, ""])
 
 
-def insert(page: Path, text: str) -> str:
-    """The page's text with a new part between the marks.
+def insert(old: str, text: str) -> str:
+    """The text of a page with a new part in the place of an old one with the same marks, its first and last line.
 
     Raises:
         ValueError: The page does not have both marks.
     """
-    old = page.read_text()
-    head, tail = old.index(BEGIN), old.index(END) + len(END)
+    begin, end = text.split("\n", 1)[0], text.rsplit("\n", 1)[-1]
+    head, tail = old.index(begin), old.index(end) + len(end)
     return old[:head] + text + old[tail:]

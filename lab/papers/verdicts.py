@@ -151,13 +151,12 @@ def parts(cells: Cells, clause: Clause, defaults: Mapping[str, str | int | float
     return found
 
 
-def judge_claim(cells: Cells, claim: Claim, defaults: Mapping[str, str | int | float]) -> list[Judged]:
-    """Judges the clauses of one claim.
+def corrected(found: Sequence[tuple[Clause, Sequence[Part]]]) -> list[Judged]:
+    """Corrects the comparisons of a claim's clauses for their number.
 
     Both p-values of all parts of the claim are one family for Holm's correction. Parts with too few runs have
     no p-values, and count in the family as if they had, so that later runs do not make a verdict looser.
     """
-    found = [(clause, parts(cells, clause, defaults)) for clause in claim.clause]
     flat = [p for _, some in found for part in some for p in (part.p_holds, part.p_fails)]
     if not flat:
         return [Judged(clause, (), (), ()) for clause, _ in found]
@@ -168,6 +167,11 @@ def judge_claim(cells: Cells, claim: Claim, defaults: Mapping[str, str | int | f
         pairs = [(next(shown), next(shown)) for _ in some]
         judged.append(Judged(clause, tuple(some), tuple(h for h, _ in pairs), tuple(f for _, f in pairs)))
     return judged
+
+
+def judge_claim(cells: Cells, claim: Claim, defaults: Mapping[str, str | int | float]) -> list[Judged]:
+    """Judges the clauses of one claim."""
+    return corrected([(clause, parts(cells, clause, defaults)) for clause in claim.clause])
 
 
 def judge(cells: Cells, claims: Claims, host_noise_ms: float) -> dict[str, list[Judged]]:

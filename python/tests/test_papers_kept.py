@@ -8,7 +8,7 @@ import pytest
 import synthetic
 from conftest import ROOT, campaign_of
 from lab.papers import keep, page
-from lab.papers.__main__ import COMPARISONS, PAGE, texts
+from lab.papers.__main__ import texts
 from lab.papers.cells import AXES
 from lab.papers.keep import MAX_BYTES, Kept, dynamics, pack
 
@@ -36,16 +36,16 @@ def _campaign(folder: Path, workload: str, samples: int | None = None) -> Path:
 def test_the_pages_say_what_follows_from_the_kept_runs() -> None:
     """After `pack`, `python -m lab.papers judge` has to be run: the pages may not say anything else."""
     kept = Kept.read()
-    verdicts, comparisons = texts(kept, ROOT / PAGE)
     assert not kept.runs.is_empty()
-    assert verdicts == (ROOT / PAGE).read_text()
-    assert comparisons == (ROOT / COMPARISONS).read_text()
+    for file, text in texts(kept, ROOT).items():
+        assert text == (ROOT / file).read_text(), file
 
 
 def test_another_result_changes_the_page() -> None:
     kept = Kept.read()
     other = Kept(kept.runs.with_columns(pl.col("goodput_gbps") * 4), kept.traces)
-    assert texts(other, ROOT / PAGE)[0] != (ROOT / PAGE).read_text()
+    for file, text in texts(other, ROOT).items():
+        assert text != (ROOT / file).read_text(), file
 
 
 def test_the_kept_files_are_small() -> None:
@@ -118,13 +118,9 @@ def test_dynamics_of_a_trace() -> None:
     assert dynamics(9e9 + 1e8 * noise[:30]) == {}
 
 
-def test_what_is_written_goes_between_the_marks(tmp_path: Path) -> None:
-    file = tmp_path / "page.md"
-    file.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-    assert (
-        page.insert(file, f"{page.BEGIN}\nnew\n{page.END}")
-        == f"before\n{page.BEGIN}\nnew\n{page.END}\nafter\n"
-    )
-    file.write_text("no marks\n")
+def test_what_is_written_goes_between_the_marks() -> None:
+    old = f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n"
+    new = f"{page.BEGIN}\nnew\n{page.END}"
+    assert page.insert(old, new) == f"before\n{new}\nafter\n"
     with pytest.raises(ValueError):
-        page.insert(file, "new")
+        page.insert("no marks\n", new)
