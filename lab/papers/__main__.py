@@ -90,10 +90,10 @@ def main() -> int:
                 file.write_text(text)
                 print(f"wrote {file}")
         elif arguments.command == "fit":
-            from lab.papers.transition_figure import write_transitions
+            from lab.papers.three_runs_figures import write_figures
 
             write_fits()
-            write_transitions(*read_fits(), PAGE.with_suffix("") / "transitions.svg")
+            write_figures(read_earlier(), *read_fits(), PAGE.with_suffix(""))
         elif arguments.command == "mounts":
             from lab.papers.mounts import write_figure
 

@@ -26,6 +26,8 @@ SHAPE_DRAWS = 4000
 """Simulated profiles for each p-value of a shape, as for the kept runs."""
 _CAPACITY_GBPS = {"10gige": 10.0, "oc192": 9.6}
 _RTT_MS = {"400us": 0.4}
+RTTS = (0.4, 11.8, 22.6, 45.6, 91.6, 183.0, 366.0)
+"""The RTTs of the papers and of the grid (ms)."""
 TURNINGS = {
     "cc": pl.String(), "streams": pl.Int64(), "buffer": pl.String(), "counted": pl.String(),
     "scaled_by": pl.String(), "tau_ms": pl.Float64(), "of_means": pl.Boolean(), "draws": pl.Int64(),

@@ -12,6 +12,8 @@ from lab.papers.verdicts import ALPHA, Judged
 
 BEGIN = "<!-- Written by `python -m lab.papers judge`: do not edit what follows. -->"
 END = "<!-- The end of what `python -m lab.papers judge` writes. -->"
+_FEW = 3
+"""The most comparisons that are named."""
 _UNITS = {"goodput_gbps": " Gb/s", "ramp_s": " s", "exponent": " /s", "exponent_size": " /s"}
 
 
@@ -77,11 +79,14 @@ def _why(judged: Judged) -> str:
     few = sum(part.p_holds is None for part in judged.parts)
     if few == len(judged.parts):
         return ""
-    return (
-        f"{few} of {len(judged.parts)} comparisons have fewer than {MIN_RUNS} runs"
-        if few
-        else "within the error"
-    )
+    if few:
+        return f"{few} of {len(judged.parts)} comparisons have fewer than {MIN_RUNS} runs"
+    open_ = [
+        part.label
+        for part, holds, fails in zip(judged.parts, judged.holds, judged.fails, strict=True)
+        if part.label and not holds and not fails
+    ]
+    return f"within the error ({'; '.join(open_)})" if 0 < len(open_) <= _FEW else "within the error"
 
 
 def _section(claim: Claim, judged: Sequence[Judged]) -> list[str]:

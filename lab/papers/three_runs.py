@@ -5,18 +5,21 @@ their variances are moderated (Smyth 2004), as those of a profile's RTTs are. Tr
 compared with simulated profiles that have the errors of the measured means.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from fullpipe.transition import second_differences
 from fullpipe.transition.spread import moderate
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from lab.papers.cells import Cells, Value
 from lab.papers.claims import Claim, Claims, Clause, Growth, Ratio, Shape, Transition
 from lab.papers.compare import Bounds, Floats, Part, between
 from lab.papers.transitions import VARIANTS, Variant, grows
-from lab.papers.verdicts import Judged, corrected
+from lab.papers.verdicts import ALPHA, Judged, corrected
 
 CLAIMS = ("S1", "S3", "S6", "M", "L", "W")
 """The claims whose cells the grid has."""
@@ -164,24 +167,57 @@ def judge_earlier(
     return found
 
 
-def rises(cells: Cells) -> dict[tuple[str, int, str], list[Part]]:
-    """The steps of RTT at which throughput surely rises, by profile over 10GigE; all steps are one family."""
-    ten = Cells(cells.runs.filter(pl.col("modality") == "10gige"))
-    labels, logs = [], []
-    for key, runs in sorted(ten.runs.group_by("cc", "streams", "buffer")):
-        by_seed = runs.pivot("rtt_ms", index="seed", values="goodput_gbps", sort_columns=True).sort("seed")
-        rates = by_seed.drop("seed").to_numpy()
-        rtts = [float(name) for name in by_seed.columns[1:]]
-        for i in np.argsort(rtts)[:-1].tolist():
-            labels.append((key, f"{rtts[i]:g} to {rtts[i + 1]:g} ms"))
+class Place(NamedTuple):
+    """A profile over 10GigE at one of its RTTs, or between two of them."""
+
+    cc: str
+    streams: int
+    buffer: str
+    place: int
+    """The number of the step from one RTT to the next, or of the inner RTT, from 0 on."""
+
+
+def _profiles(cells: Cells) -> Iterator[tuple[tuple[str, int, str], Floats, Floats]]:
+    """Each profile over 10GigE: its key, its RTTs (ms), and its rates (Gb/s) of shape (seeds, RTTs)."""
+    ten = cells.runs.filter(pl.col("modality") == "10gige")
+    for (cc, streams, buffer), runs in sorted(ten.group_by("cc", "streams", "buffer")):
+        by_seed = runs.sort("rtt_ms", "seed")
+        rtts = by_seed["rtt_ms"].unique().sort().to_numpy()
+        rates = by_seed["goodput_gbps"].to_numpy().reshape(len(rtts), -1).T
+        yield (str(cc), int(streams), str(buffer)), rtts, rates
+
+
+def steps(cells: Cells) -> dict[Place, tuple[Part, int]]:
+    """Every step from one RTT to the next: the ratio; +1 if it surely rises, -1 if it surely falls, or 0.
+
+    Both directions of all steps of all profiles are one family for Holm's correction.
+    """
+    places, labels, logs = [], [], []
+    for key, rtts, rates in _profiles(cells):
+        for i in range(len(rtts) - 1):
+            places.append(Place(*key, i))
+            labels.append(f"{rtts[i]:g} to {rtts[i + 1]:g} ms")
             logs.append(np.log(rates[:, i + 1] / rates[:, i]))
     clause = Ratio(says="", source="", printed="", test="ratio", high=1.0)
-    parts = moderated([label for _, label in labels], np.array(logs), [clause.bounds] * len(labels))
+    parts = moderated(labels, np.array(logs), [clause.bounds] * len(labels))
     (judged,) = corrected([(clause, parts)])
-    found: dict[tuple[str, int, str], list[Part]] = {}
-    for (key, _), part, fails in zip(labels, parts, judged.fails, strict=True):
-        cc, streams, buffer = key
-        some = found.setdefault((str(cc), int(streams), str(buffer)), [])
-        if fails:
-            some.append(part)
-    return found
+    signs = [int(fails) - int(holds) for holds, fails in zip(judged.holds, judged.fails, strict=True)]
+    return dict(zip(places, zip(parts, signs, strict=True), strict=True))
+
+
+def curvatures(cells: Cells) -> dict[Place, int]:
+    """The curvature of each profile at each inner RTT: +1 if surely convex, -1 if surely concave, else 0.
+
+    Second differences of the means, with Student's t and the moderated errors of each profile. Those of all
+    profiles are one family for Holm's correction.
+    """
+    places, p_values, signs = [], [], []
+    for key, rtts, rates in _profiles(cells):
+        found = second_differences(np.tile(rtts, len(rates)), rates.ravel())
+        assert found.z is not None
+        for i, z in enumerate(found.z.tolist()):
+            places.append(Place(*key, i))
+            p_values.append(2 * float(stats.t.sf(abs(z), found.df)))
+            signs.append(int(np.sign(z)))
+    sure = multipletests(p_values, ALPHA, method="holm")[0].tolist()
+    return {place: sign * int(one) for place, sign, one in zip(places, signs, sure, strict=True)}

@@ -8,10 +8,10 @@ import polars as pl
 
 from lab.papers.cells import Cells
 from lab.papers.claims import Claims, Growth, Ratio, Transition
-from lab.papers.earlier import BUILD, keys
+from lab.papers.earlier import BUILD, RTTS, keys
 from lab.papers.page import comparison_table, number
 from lab.papers.shipped import entries, points, repeated_rises
-from lab.papers.three_runs import judge_earlier, judge_transitions, rises
+from lab.papers.three_runs import curvatures, judge_earlier, judge_transitions, steps
 from lab.papers.transitions import VARIANTS
 from lab.papers.verdicts import Judged
 
@@ -113,23 +113,39 @@ def _shapes(shapes: pl.DataFrame) -> list[str]:
     return lines
 
 
-def _rises(cells: Cells) -> str:
-    found = rises(cells)
-    steps = sum(len(runs["rtt_ms"].unique()) - 1 for _, runs in _profiles(cells))
-    sure = {key: parts for key, parts in found.items() if parts}
-    listed = "; ".join(
-        f"{cc} × {streams}, {buffer}, {', '.join(f'{part.label}: × {number(part.estimate)}' for part in parts)}"
-        for (cc, streams, buffer), parts in sure.items()
-    )
-    return (
-        f"Of {len(found)} profiles ({steps} steps from one RTT to the next, Holm's correction over all of them), "
-        f"{len(sure)} surely rise somewhere: {listed or 'none'}."
-    )
+def _rises(cells: Cells) -> list[str]:
+    found = steps(cells)
+    profiles = {place[:3] for place in found}
+    count = Counter(sign for _, sign in found.values())
+    rising = {place: part for place, (part, sign) in found.items() if sign > 0}
+    lines = [
+        f"**Rises and falls.** Of {len(found)} steps from one RTT to the next, of {len(profiles)} profiles, {count[-1]} surely fall, and",
+        f"{count[1]} surely rise (Holm's correction over all of them, for and against):",
+        "",
+    ]
+    for place, part in rising.items():
+        rise = number(100 * part.estimate - 100)
+        lines.append(f"- {place.cc} × {place.streams}, {place.buffer}: {part.label} by {rise}%")
+    return lines
 
 
-def _profiles(cells: Cells) -> list[tuple[object, pl.DataFrame]]:
-    ten = cells.runs.filter(pl.col("modality") == "10gige")
-    return list(ten.group_by("cc", "streams", "buffer"))
+def _curvatures(cells: Cells) -> list[str]:
+    found = curvatures(cells)
+    lines = [
+        f"**Curvature**, by second differences at the inner RTTs, {len(found)} in all, with Holm's correction over all of them:",
+        "",
+        "| buffer | " + " | ".join(f"{rtt:g} ms" for rtt in RTTS[1:-1]) + " |",
+        "|---" * (len(RTTS) - 1) + "|",
+    ]
+    for buffer in _BUFFERS:
+        cells_ = []
+        for i in range(len(RTTS) - 2):
+            count = Counter(
+                sign for place, sign in found.items() if (place.buffer, place.place) == (buffer, i)
+            )
+            cells_.append(f"{count[-1]} / {count[0]} / {count[1]}")
+        lines.append(f"| {buffer} | " + " | ".join(cells_) + " |")
+    return [*lines, "", "A cell has the profiles that are surely concave there / undecided / surely convex."]
 
 
 def section(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, claims: Claims) -> str:
@@ -149,20 +165,22 @@ def section(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, claims: 
     ]
     lines += _by_variant(turnings, claims)
     lines += ["", "**Shapes**, ten profiles (1 to 10 streams) a row:", "", *_shapes(shapes)]
-    lines += ["", f"**Rises.** {_rises(cells)} {_shipped()}", "", END]
+    lines += ["", *_curvatures(cells), "", *_rises(cells), "", *_shipped(), "", END]
     return "\n".join(lines)
 
 
-def _shipped() -> str:
+def _shipped() -> list[str]:
     found = entries()
     single, tcp = points(found)["tcp"][1], points(found)["tcp"].total()
     tested = repeated_rises(found)
-    listed = "; ".join(f"{name}, {step}: × {number(ratio)}" for name, step, ratio in tested.sure)
-    return (
-        f"In [the shipped profile](selection.md#the-shipped-profile), where {single:,} of TCP's {tcp:,} points are of one run, "
-        f"{sum(one.rises for one in found)} of {len(found)} transports rise by more than 1% somewhere. "
-        f"Only {tested.steps} steps of {tested.entries} transports have repeats at both ends; of those {len(tested.sure)} surely rise: {listed or 'none'}."
-    )
+    lines = [
+        f"In [the shipped profile](selection.md#the-shipped-profile), where {single:,} of TCP's {tcp:,} points are of one run,",
+        f"{sum(one.rises for one in found)} of {len(found)} transports rise by more than 1% somewhere. Only {tested.steps} steps of "
+        f"{tested.entries} transports have repeats at both",
+        f"ends. Of those {len(tested.sure)} surely rise:",
+        "",
+    ]
+    return lines + [f"- {name}, {step}: × {number(ratio)}" for name, step, ratio in tested.sure]
 
 
 def comparisons(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, claims: Claims) -> str:

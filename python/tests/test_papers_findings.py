@@ -7,7 +7,7 @@ from lab.papers.__main__ import HOST_NOISE_MS
 from lab.papers.claims import read_claims
 from lab.papers.earlier import read_earlier, read_fits
 from lab.papers.keep import Kept
-from lab.papers.three_runs import judge_earlier, judge_transitions, rises
+from lab.papers.three_runs import judge_earlier, judge_transitions, steps
 from lab.papers.three_runs_page import shape_of
 from lab.papers.transitions import VARIANTS
 from lab.papers.verdicts import Judged, judge
@@ -48,6 +48,15 @@ def test_buffers(kept: dict[str, list[Judged]]) -> None:
     assert f"{10e9 * 0.366 / 8 / 1e6:.0f} MB for 10 Gb/s and 366 ms" in FINDINGS
 
 
+def test_small_buffers(three: dict[tuple[str, int], Judged]) -> None:
+    judged = three["S1", 1]
+    assert (
+        f"{sum(judged.holds)} of {len(judged.parts)} profiles are surely entirely convex, and none"
+        in FINDINGS
+    )
+    assert not any(judged.fails)
+
+
 def test_ramp_up(kept: dict[str, list[Judged]]) -> None:
     assert f"takes {kept['S5'][0].parts[0].estimate:.1f} s, not 10 s" in FINDINGS
 
@@ -61,6 +70,23 @@ def test_bbr(kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]
     smallest = kept["S7"][6]
     assert (smallest.holds, smallest.fails) == ((False, True), (True, False))
     assert kept["S7"][1].verdict == "differs"
+
+
+def test_random_loss(kept: dict[str, list[Judged]]) -> None:
+    keeps, below = kept["S7"][4], kept["S7"][5]
+    assert keeps.verdict == "agrees"
+    assert {f"{part.estimate:.0%}" for part in keeps.parts} <= {"99%", "100%"}
+    assert "BBR keeps 99% of its rate" in FINDINGS
+    shares = {
+        mtu: [1 / part.estimate for part in below.parts if f"mtu {mtu}" in part.label] for mtu in (1500, 9000)
+    }
+    low, high = min(shares[1500]), max(shares[1500])
+    assert f"have {100 * low:.0f} to {100 * high:.0f}% of BBR's rate then" in FINDINGS
+    low, high = min(shares[9000]), max(shares[9000])
+    assert f"with 9,000 bytes {100 * low:.0f} to {100 * high:.0f}%." in FINDINGS
+    open_ = [part.label for part, holds in zip(below.parts, below.holds, strict=True) if not holds]
+    assert open_ == ["mtu 9000, queue_bdp 1.0, against scalable"]
+    assert not any(below.fails)
 
 
 def test_scalable_and_cubic(three: dict[tuple[str, int], Judged]) -> None:
@@ -119,9 +145,10 @@ def test_the_shape_turns_before_the_sigmoid() -> None:
 
 
 def test_rises() -> None:
-    found = rises(read_earlier())
-    sure = {key for key, parts in found.items() if parts}
-    assert f"Of {len(found)} profiles, {len(sure)} surely rise at some step, all of H-TCP" in FINDINGS
+    found = steps(read_earlier())
+    sure = {place[:3] for place, (_, sign) in found.items() if sign > 0}
+    profiles = {place[:3] for place in found}
+    assert f"Of {len(profiles)} profiles, {len(sure)} surely rise at some step, all of H-TCP" in FINDINGS
     assert {cc for cc, _, _ in sure} == {"htcp"}
     assert {streams for _, streams, _ in sure} == {3, 5, 7}
 

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from lab.papers.cells import Cells
 from lab.papers.claims import Claims, Growth, Shape, Transition, read_claims
 from lab.papers.compare import Bounds
 from lab.papers.earlier import (
@@ -14,7 +15,7 @@ from lab.papers.earlier import (
     read_fits,
     turnings_of,
 )
-from lab.papers.three_runs import judge_earlier, judge_transitions, moderated, rises
+from lab.papers.three_runs import curvatures, judge_earlier, judge_transitions, moderated, steps
 from lab.papers.three_runs_page import shape_of
 from lab.papers.transitions import VARIANTS, Variant, grows, sample, transitions, turning
 from planted import RTTS, Planter, crossing, plant
@@ -156,24 +157,39 @@ def test_intervals_of_three_runs_hold_the_ratio() -> None:
     assert np.mean(held) == pytest.approx(0.95, abs=0.03)
 
 
-def test_only_a_planted_rise_is_a_rise() -> None:
-    def planted(rise: float) -> int:
-        planter = Planter(3, noise=0.002)
-        for streams in (1, 2, 3):
-            for rtt, mean in zip(RTTS, crossing(91.6), strict=True):
-                more = rise if (streams, rtt) == (2, 22.6) else 1.0
-                planter.cell(
-                    DEFAULTS | {"cc": "cubic", "streams": streams, "buffer": "1GB", "rtt_ms": rtt},
-                    mean * more,
-                )
-        found = rises(planter.cells())
-        assert set(found) == {("cubic", n, "1GB") for n in (1, 2, 3)}
-        assert not found["cubic", 1, "1GB"]
-        assert not found["cubic", 3, "1GB"]
-        return len(found["cubic", 2, "1GB"])
+def _grid(change: dict[tuple[int, float], float]) -> Cells:
+    """PLANTED: three profiles that fall and turn at 91.6 ms, with some cells changed by a factor."""
+    planter = Planter(3, noise=0.002)
+    for streams in (1, 2, 3):
+        for rtt, mean in zip(RTTS, crossing(91.6), strict=True):
+            where = DEFAULTS | {"cc": "cubic", "streams": streams, "buffer": "1GB", "rtt_ms": rtt}
+            planter.cell(where, mean * change.get((streams, rtt), 1.0))
+    return planter.cells()
 
-    assert planted(1.05) == 1
-    assert planted(1.0) == 0
+
+def test_only_a_planted_rise_is_a_rise() -> None:
+    def signs(change: dict[tuple[int, float], float]) -> dict[tuple[int, int], int]:
+        return {(at.streams, at.place): sign for at, (_, sign) in steps(_grid(change)).items()}
+
+    assert set(signs({}).values()) <= {-1, 0}
+    # At 22.6 ms a planted profile has hardly fallen; beyond 91.6 ms it falls fast.
+    assert [key for key, sign in signs({(2, 22.6): 1.05}).items() if sign == 1] == [(2, 1)]
+    assert all(signs({})[streams, 5] == -1 for streams in (1, 2, 3))
+
+
+def test_curvature_has_the_planted_sign() -> None:
+    found = {(at.streams, at.place): sign for at, sign in curvatures(_grid({})).items()}
+    assert len(found) == 15
+    for streams in (1, 2, 3):
+        assert found[streams, 2] == -1
+        assert found[streams, 4] == 1
+    # A straight line is neither.
+    planter = Planter(3, noise=0.002)
+    for streams in (1, 2, 3):
+        for rtt in RTTS:
+            where = DEFAULTS | {"cc": "cubic", "streams": streams, "buffer": "1GB", "rtt_ms": rtt}
+            planter.cell(where, 9 - 0.01 * rtt)
+    assert set(curvatures(planter.cells()).values()) == {0}
 
 
 @pytest.mark.parametrize("key", [("cubic", 3, "250KB"), ("htcp", 1, "250KB")])

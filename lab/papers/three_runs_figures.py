@@ -1,18 +1,24 @@
-"""Draws transition RTTs by every reading of the papers' estimator, beside what the runs allow."""
+"""Draws what three runs of each cell say of profiles: transition RTTs, curvature, rises and falls."""
 
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
+from lab.papers.cells import Cells
 from lab.papers.claims import Transition, read_claims
+from lab.papers.earlier import RTTS
 from lab.papers.figures import STREAMS
+from lab.papers.three_runs import Place, curvatures, steps
 from lab.papers.transitions import VARIANTS
 
-RTTS = (0.4, 11.8, 22.6, 45.6, 91.6, 183.0, 366.0)
 BUFFERS = {"250KB": "default, 250 KB", "250MB": "normal, 250 MB", "1GB": "large, 1 GB"}
 _MARKS = {"both": "o", "concave": "v", "convex": "^"}
 
@@ -88,9 +94,42 @@ def draw(turnings: pl.DataFrame, shapes: pl.DataFrame) -> Figure:
     return figure
 
 
-def write_transitions(turnings: pl.DataFrame, shapes: pl.DataFrame, out: Path) -> None:
-    """Writes the figure as SVG."""
+def draw_signs(signs: Mapping[Place, int], places: Sequence[str], words: tuple[str, str, str]) -> Figure:
+    """Signs by place and number of streams: a panel for each buffer and congestion control.
+
+    Args:
+        signs: -1, 0 or 1 for each place.
+        places: The names of the places.
+        words: What the three signs mean.
+    """
+    figure, axes = plt.subplots(3, 4, figsize=(9, 6), sharex=True, sharey=True)
+    colours = ListedColormap(["C0", "0.92", "C1"])
+    for row, (buffer, name) in zip(axes, BUFFERS.items(), strict=True):
+        for axis, cc in zip(row, ("cubic", "htcp", "scalable", "bbr"), strict=True):
+            of = [[signs[Place(cc, n, buffer, i)] for n in STREAMS] for i in range(len(places))]
+            edges = np.arange(len(STREAMS) + 1) + 0.5, np.arange(len(places) + 1) - 0.5
+            axis.pcolormesh(*edges, of, cmap=colours, vmin=-1, vmax=1, edgecolors="white", lw=1)
+            axis.set_title(f"{cc}, {name}", fontsize=7)
+            axis.set_yticks(range(len(places)), places)
+            axis.set_xticks(STREAMS)
+    for axis in axes[-1]:
+        axis.set_xlabel("streams")
+    patches = [Patch(color=colours(i), label=word) for i, word in enumerate(words)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=3)
+    return figure
+
+
+def write_figures(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, folder: Path) -> None:
+    """Writes the three figures as SVG."""
     plt.switch_backend("svg")
-    figure = draw(turnings, shapes)
-    figure.savefig(out, metadata={"Date": None})
-    plt.close(figure)
+    falls = {place: sign for place, (_, sign) in steps(cells).items()}
+    between = [f"{a:g} to {b:g} ms" for a, b in itertools.pairwise(RTTS)]
+    at = [f"{rtt:g} ms" for rtt in RTTS[1:-1]]
+    drawn = {
+        "transitions": draw(turnings, shapes),
+        "curvature": draw_signs(curvatures(cells), at, ("surely concave", "undecided", "surely convex")),
+        "steps": draw_signs(falls, between, ("surely falls", "undecided", "surely rises")),
+    }
+    for name, figure in drawn.items():
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+        plt.close(figure)
