@@ -126,9 +126,9 @@ pub struct Setting {
     word: Option<String>,
 }
 
-/// The name of a host in what is typed for a copy: without user, port, path and `fullpipe://`.
+/// The name of a host in what is typed: without user, port, path, `fullpipe://` and `ssh:`.
 pub fn host_name(typed: &str) -> &str {
-    let rest = typed.strip_prefix("fullpipe://").unwrap_or(typed);
+    let rest = typed.strip_prefix("fullpipe://").or_else(|| typed.strip_prefix("ssh:")).unwrap_or(typed);
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     match rest.strip_prefix('[') {
         Some(address) => address.split(']').next().unwrap_or(address),
@@ -355,7 +355,9 @@ mod tests {
 
     #[test]
     fn a_host_has_the_same_name_however_it_is_typed() {
-        for typed in ["far", "me@far", "me@far:", "far:dir/x", "fullpipe://far", "fullpipe://far:7412/x", "far/"] {
+        for typed in
+            ["far", "me@far", "me@far:", "far:dir/x", "fullpipe://far", "fullpipe://far:7412/x", "far/", "ssh:me@far"]
+        {
             assert_eq!(host_name(typed), "far", "{typed}");
         }
         assert_eq!((host_name("fullpipe://[::1]:7412/x"), host_name("fe80::1%eth0")), ("::1", "fe80::1%eth0"));

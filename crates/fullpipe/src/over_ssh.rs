@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Command;
 use fullpipe_net::NetError;
 use fullpipe_path::{Classified, ExitClass, Host, Rate, Time, host};
+use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::far_server::FarServer;
 use fullpipe_transfer::connection::endpoint::{FarProgram, SshEndpoint, Via};
 
@@ -19,10 +20,10 @@ use crate::ports;
 const MARK: &str = "ssh:";
 /// The program that connects, unless another one is named.
 pub const SSH: &str = "ssh";
-/// Longest time for which a host may be silent while the server starts.
+/// [`OverSsh::stall`], unless it is given.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Longest time to connect to the server.
-const CONNECTS: Duration = Duration::from_secs(10);
+const CONNECTS: Duration = Duration::from_secs(3);
 
 /// A host that is reached over ssh, and the server there.
 pub struct OverSsh {
@@ -30,33 +31,65 @@ pub struct OverSsh {
     pub described: Host,
     endpoint: SshEndpoint,
     quiet: bool,
+    /// Longest time for which the host may be silent while the server starts.
+    stall: Duration,
     /// The server, once it is started.
     pub server: Option<FarServer>,
 }
 
+/// How ssh connects, and what is open there. The configuration files may say so, too.
+#[derive(clap::Args)]
+pub struct SshArgs {
+    /// To ssh:HOST, connect with this command and its options [default: ssh]
+    #[arg(long, value_name = "COMMAND")]
+    ssh: Option<String>,
+    /// To ssh:HOST, listen there on these ports alone, such as 7413-7414: one for the server, and one for the data of each direction
+    /// [default: any free ports]
+    #[arg(long, value_name = "FIRST-LAST")]
+    data_ports: Option<String>,
+}
+
+impl SshArgs {
+    /// The first flag that is given.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [(self.ssh.is_some(), "--ssh"), (self.data_ports.is_some(), "--data-ports")];
+        flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
+    }
+}
+
 impl OverSsh {
-    /// Finds out how ssh reaches the host of `ssh:HOST`; `None` if the text is another one. `ssh` and `data_ports` are what was
-    /// typed, which counts more than the configuration files. With `quiet`, what takes time is not said.
+    /// Finds out how ssh reaches the host of `ssh:HOST`; `None` if the text is another one. What is typed counts more than the
+    /// configuration files. With `quiet`, what takes time is not said. `ports` is the number that the server and the data take.
     ///
     /// # Errors
-    /// The host is none that ssh takes, or a flag or a file is wrong.
+    /// The host is none that ssh takes, or a flag or a file is wrong. A flag is given that has no effect without ssh.
     pub fn parse(
         text: &str,
-        (ssh, data_ports): (Option<&str>, Option<&str>),
-        quiet: bool,
+        args: &SshArgs,
+        (quiet, stall): (bool, Option<Time>),
+        needs: u16,
         cli: &Command,
     ) -> Result<Option<OverSsh>> {
-        let Some(host) = text.strip_prefix(MARK) else { return Ok(None) };
+        let Some(host) = text.strip_prefix(MARK) else {
+            return match args.given() {
+                Some(flag) => Err(Failure::usage(format!(
+                    "{flag} is for a host that is reached over ssh; write its name as {MARK}HOST"
+                ))),
+                None => Ok(None),
+            };
+        };
         let name = config::host_name(host);
         let place = host.rsplit_once('@').map_or(host, |(_, place)| place);
-        if place.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')) {
+        if place.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')) || place.contains("]:") {
             let why =
                 format!("'{text}': give ssh's port in the command, as in --ssh 'ssh -p PORT', or in the configuration");
             return Err(Failure::usage(why));
         }
         let described = Host { name: name.to_owned(), port: host::DEFAULT_PORT };
         // The record names it, and those who read the record read this name.
-        if described.to_string().parse().ok().as_ref() != Some(&described) {
+        let is_name = described.to_string().parse().ok().as_ref() == Some(&described);
+        let is_closed = place == name || place == format!("[{name}]");
+        if !is_name || !is_closed || host.starts_with('@') {
             return Err(Failure::usage(format!("'{text}' is not a host that ssh reaches; give {MARK}HOST")));
         }
         let set = match cli.find_subcommand("cp") {
@@ -64,18 +97,31 @@ impl OverSsh {
             None => Vec::new(),
         };
         let set = |flag: &str| set.iter().find(|setting| setting.flag == flag).and_then(|setting| setting.given());
-        let command = ssh.or_else(|| set("ssh")).unwrap_or(SSH);
+        let command = args.ssh.as_deref().or_else(|| set("ssh")).unwrap_or(SSH);
         let ssh = ssh_command(command, ["port", "identity", "jump"].map(|flag| set(flag).map(OsStr::new)))?;
-        let ports = data_ports.or_else(|| set("data-ports"));
+        let ports = args.data_ports.as_deref().or_else(|| set("data-ports"));
         let program = match set("far-program") {
             Some(program) => FarProgram::Named(program.to_owned()),
             None => FarProgram::Found { send: set("no-deploy").is_none(), file: set("far-binary").map(Into::into) },
         };
         let ports = ports.map(|text| ports::data_ports(Some(text))).transpose()?;
+        if let Some((first, last)) = ports.filter(|(first, last)| last - first + 1 < needs) {
+            let why = format!(
+                "--data-ports {first}-{last} has too few ports: this takes {needs}, one for the server and one for the data of each \
+                 direction"
+            );
+            return Err(Failure::usage(why));
+        }
         // ssh takes an IPv6 address without brackets.
         let host = host.replace(['[', ']'], "");
         let endpoint = SshEndpoint { host, ssh, program, ports, via: Via::Tcp };
-        Ok(Some(OverSsh { described, endpoint, quiet, server: None }))
+        let stall = stall.map_or(SILENCE, Time::duration);
+        Ok(Some(OverSsh { described, endpoint, quiet, stall, server: None }))
+    }
+
+    /// The host as it was typed.
+    pub fn typed(&self) -> String {
+        format!("{MARK}{}", self.endpoint.host)
     }
 
     /// Starts the server, unless it runs.
@@ -92,7 +138,8 @@ impl OverSsh {
                         errln!("{words}");
                     }
                 };
-                FarServer::start(&self.endpoint, SILENCE, interrupted.unwrap_or(&never), &say)?
+                FarServer::start(&self.endpoint, self.stall, interrupted.unwrap_or(&never), &say)
+                    .map_err(|error| self.not_started(error))?
             }
         };
         Ok(self.server.insert(server))
@@ -103,13 +150,17 @@ impl OverSsh {
         self.server = None;
     }
 
-    /// Measures the round-trip time to the host, seconds.
+    /// Measures the round-trip time to the host, seconds; through ssh, if nothing else gets there.
     ///
     /// # Errors
     /// The server cannot be started or reached.
     pub fn round_trip(&mut self) -> Result<f64> {
-        let asked = fullpipe_net::measure::round_trip(&self.start(None)?.host, CONNECTS);
-        asked.map_err(|error| self.explain(error))
+        match fullpipe_net::measure::round_trip(&self.start(None)?.host, CONNECTS) {
+            Err(NetError::Connect { .. }) => {}
+            asked => return asked.map_err(|error| self.explain(error)),
+        }
+        let server = self.server.as_mut().ok_or_else(ended)?;
+        Ok(server.round_trip()?)
     }
 
     /// Has the host checked for a path. Returns what it has found, in JSON that must not be believed.
@@ -118,24 +169,52 @@ impl OverSsh {
     /// The server cannot be started, or its connection broke.
     pub fn check(&mut self, rtt: Time, rate: Rate) -> Result<String> {
         self.start(None)?;
-        let server = self.server.as_mut().ok_or_else(|| Failure::new(ExitClass::Peer, "the server has ended"))?;
+        let server = self.server.as_mut().ok_or_else(ended)?;
         Ok(server.check(rtt, rate)?)
     }
 
-    /// The error of a measurement. Where the server's port does not answer, it says so: ssh has reached the host.
-    pub fn explain(&self, error: NetError) -> Failure {
+    /// The error of a server that did not start.
+    fn not_started(&self, error: TransferError) -> Failure {
         match &error {
-            NetError::Connect { host, source } => Failure::new(
+            TransferError::NoDataPort { to, why } => Failure::new(
                 error.class(),
                 format!(
-                    "ssh reaches {}, but {host} does not answer ({source}); have ports there opened in the firewall, and name \
-                     them with --data-ports FIRST-LAST, or in the configuration",
+                    "ssh reaches {}, but the data of a measurement go straight to {to}, and {why}; measure from a host that \
+                     has a way to it",
                     self.endpoint.host
                 ),
             ),
             _ => error.into(),
         }
     }
+
+    /// The error of a measurement. ssh has reached the host, so it says what else stands between.
+    pub fn explain(&self, error: NetError) -> Failure {
+        let host = &self.endpoint.host;
+        let open = match self.endpoint.ports {
+            Some((first, last)) => format!("have {first}-{last} opened in the firewall, for TCP and UDP"),
+            None => "have ports there opened in the firewall, and name them with --data-ports FIRST-LAST".to_owned(),
+        };
+        match &error {
+            NetError::Connect { host: port, source } => Failure::new(
+                error.class(),
+                format!("ssh reaches {host}, but {port} does not answer ({source}); {open}"),
+            ),
+            NetError::NoDataPort { .. } | NetError::NoUdp { .. } => {
+                Failure::new(error.class(), format!("{error}; at {host}, {open}"))
+            }
+            NetError::Lost { .. } => Failure::new(
+                error.class(),
+                format!("{error}; ssh's connection to {host}, or the server that it has started there, may have ended"),
+            ),
+            _ => error.into(),
+        }
+    }
+}
+
+/// The error of a server that is gone.
+fn ended() -> Failure {
+    Failure::new(ExitClass::Peer, "the server that ssh has started has ended")
 }
 
 /// The command that connects to a host, with its options: port, identity and jump hosts, as ssh takes them.

@@ -8,7 +8,7 @@ use fullpipe_net::wire::ProofKey;
 use fullpipe_path::{Host, Rate, Time};
 
 use super::streams::hear;
-use super::unless_stopped;
+use super::{round_trip, unless_stopped};
 use crate::connection::dial::{self, ControlChannel};
 use crate::connection::endpoint::SshEndpoint;
 use crate::connection::join;
@@ -54,6 +54,14 @@ impl FarServer {
 }
 
 impl FarServer {
+    /// Measures the round-trip time through ssh, seconds.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn round_trip(&mut self) -> Result<f64, TransferError> {
+        round_trip(&self.session, &mut *self.line.input).map_err(|error| dial::explain(&self.line, error))
+    }
+
     /// Has the host checked for a path with such a round-trip time and rate. Returns what was found, in JSON that this end must not
     /// believe.
     ///

@@ -302,7 +302,7 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
     }
     match status.and_then(|status| status.code()) {
         Some(127) if ssh.program().is_some() => TransferError::Unreachable(format!(
-            "{peer} has no fullpipe of this version; a copy without --no-deploy and --dry-run sends it this one"
+            "{peer} has no fullpipe of this version; without --no-deploy and --dry-run it is sent this one"
         )),
         Some(127) => TransferError::Unreachable(format!(
             "{peer} does not find the program of --far-program ({said}); leave the flag out to have this program sent"
@@ -314,7 +314,7 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
             }
             None => TransferError::Unreachable(format!("ssh {peer}: {said}; to see all of it, run: {}", try_it(""))),
         },
-        Some(2) if said.contains("far") => TransferError::Unreachable(format!(
+        Some(2) if said.contains("far") || said.contains("unexpected argument") => TransferError::Unreachable(format!(
             "{peer} has another version of fullpipe ({said}); install this version there, or leave out --far-program"
         )),
         _ if !said.is_empty() => TransferError::Unreachable(format!("{peer}: {said}")),

@@ -323,7 +323,10 @@ impl SshProcess {
         // ssh's warnings, such as the one about a new host key, are not the reason.
         let is_reason =
             |line: &&String| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("** ");
-        (status, lock(&self.errors).iter().rev().find(is_reason).cloned().unwrap_or_default())
+        let errors = lock(&self.errors);
+        // A program that does not know its arguments prints more behind its error.
+        let reason = errors.iter().rev().find(|line| line.starts_with("error: "));
+        (status, reason.or_else(|| errors.iter().rev().find(is_reason)).cloned().unwrap_or_default())
     }
 
     /// Whether ssh has printed one of these words.

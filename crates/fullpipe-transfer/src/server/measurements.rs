@@ -76,8 +76,13 @@ pub fn serve(
     })?;
     let mut input = BufReader::new(File::from(input));
     // It ends with the client's end of ssh.
-    while let Ok(Message::Check { rtt_ns, rate_bps }) = frame::receive(&mut input) {
-        frame::send(&mut output, &Message::Checked(check(Time(rtt_ns), Rate(rate_bps)))).map_err(lost)?;
+    while let Ok(asked) = frame::receive(&mut input) {
+        let answer = match asked {
+            Message::Ping { n } => Message::Pong { n },
+            Message::Check { rtt_ns, rate_bps } => Message::Checked(check(Time(rtt_ns), Rate(rate_bps))),
+            _ => break,
+        };
+        frame::send(&mut output, &answer).map_err(lost)?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use self::report::Report;
 use crate::failure::{Failure, Result};
 use crate::mount::Mount;
 use crate::output::{errln, outln};
-use crate::over_ssh::OverSsh;
+use crate::over_ssh::{OverSsh, SshArgs};
 use crate::{format, hints, shipped_profile};
 
 /// Version of the output of `--json`.
@@ -44,10 +44,12 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), to ssh:HOST and at
-    /// that host too, for a path like lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all
+    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), to ssh:HOST (and
+    /// that host for data from here), for a path like lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all
     /// interfaces]
     path: Option<String>,
+    #[command(flatten)]
+    over_ssh: SshArgs,
     /// Check for this round-trip time, such as 91.6ms [default: that of PATH, or 100ms]
     #[arg(long, value_name = "TIME")]
     rtt: Option<Time>,
@@ -85,8 +87,8 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     if let Some(folder) = args.path.as_deref().and_then(|path| path.strip_prefix("mount:")) {
         return of_mount(folder, &args);
     }
-    let over_ssh = args.path.as_deref().map(|path| OverSsh::parse(path, (None, None), args.json, cli)).transpose()?;
-    let mut over_ssh = over_ssh.flatten();
+    let named = args.path.as_deref().unwrap_or_default();
+    let mut over_ssh = OverSsh::parse(named, &args.over_ssh, (args.json, None), 1, cli)?;
     let path = match (&over_ssh, &args.path) {
         (Some(over_ssh), _) => Some(Path::Host(over_ssh.described.clone())),
         (None, Some(path)) => Some(hints::path(path, storage_of)?),
@@ -195,14 +197,18 @@ fn tell(args: &Args, goal: &Goal, by: &Yardstick, reports: &[Report]) -> Result 
         for (i, report) in reports.iter().enumerate() {
             if i > 0 {
                 let kernel = report.kernel.as_deref().unwrap_or("unknown");
-                outln!("\nat the other end, {} (Linux {kernel}):\n", report.host.as_deref().unwrap_or("unknown"));
+                outln!("\nat the other end, {} (Linux {kernel}):\n", report.name());
             }
-            print(&report.findings, args.all);
+            // Commands that are pasted at the wrong end do harm.
+            let at = if reports.len() > 1 { format!(" at {}", report.name()) } else { String::new() };
+            print(&report.findings, args.all, &at);
         }
     }
     let costs = reports.iter().map(Report::costs).sum::<usize>() as u64;
     if args.strict && costs > 0 {
-        let why = format!("{} rate, time or processor", format::count(costs, "limit costs", "limits cost"));
+        let each: Vec<_> = reports.iter().map(|report| format!("{} at {}", report.costs(), report.name())).collect();
+        let each = if each.len() > 1 { format!(": {}", each.join(", ")) } else { String::new() };
+        let why = format!("{} rate, time or processor{each}", format::count(costs, "limit costs", "limits cost"));
         return Err(Failure::new(ExitClass::Failed, why));
     }
     Ok(())
@@ -217,15 +223,16 @@ fn goal(
 ) -> (Goal, Option<String>) {
     let mut no_rtt = None;
     let mut measured = |to: &fullpipe_path::Host| match over_ssh {
-        Some(over_ssh) => over_ssh.round_trip(),
+        Some(over_ssh) => over_ssh.round_trip().map(|rtt_s| (rtt_s, over_ssh.typed())),
         None => fullpipe_net::measure::round_trip(to, Duration::from_secs(5))
+            .map(|rtt_s| (rtt_s, to.to_string()))
             .map_err(|error| hints::of_host(error, storage_of)),
     };
     let (rtt, rtt_from) = match (args.rtt, path) {
         (Some(rtt), _) => (rtt, "as given".into()),
         (None, Some(Path::Lab(lab))) => (lab.rtt, "as given".into()),
         (None, Some(Path::Host(to))) => match measured(to) {
-            Ok(rtt_s) => (Time((rtt_s * 1e9).max(1.0) as u64), format!("measured to {to}")),
+            Ok((rtt_s, to)) => (Time((rtt_s * 1e9).max(1.0) as u64), format!("measured to {to}")),
             Err(error) => {
                 no_rtt = Some(error.to_string());
                 (if to_itself { LOOPBACK_RTT } else { DEFAULT_RTT }, assumed("--rtt"))
@@ -330,7 +337,8 @@ fn print_goal(goal: &Goal, by: &Yardstick) {
     );
 }
 
-fn print(findings: &[Finding], all: bool) {
+/// Prints the findings, and the commands that fix them; `at` says where, if there are several hosts.
+fn print(findings: &[Finding], all: bool, at: &str) {
     let (well, shown): (Vec<&Finding>, Vec<&Finding>) =
         findings.iter().partition(|finding| finding.state == State::Ok && !all);
     let width = shown.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
@@ -349,17 +357,17 @@ fn print(findings: &[Finding], all: bool) {
     }
     let (sure, unsure): (Vec<&Finding>, Vec<&Finding>) =
         findings.iter().filter(|finding| finding.state == State::Costs).partition(|finding| finding.only_if.is_none());
-    print_fixes(&sure, "");
+    print_fixes(&sure, at, "");
     for finding in unsure {
-        print_fixes(&[finding], &format!(", but only if {}", finding.only_if.as_deref().unwrap_or_default()));
+        print_fixes(&[finding], at, &format!(", but only if {}", finding.only_if.as_deref().unwrap_or_default()));
     }
 }
 
 /// Prints the commands that fix findings, ready to be pasted.
-fn print_fixes(findings: &[&Finding], condition: &str) {
+fn print_fixes(findings: &[&Finding], at: &str, condition: &str) {
     for (root, who) in [(false, ""), (true, ", as root")] {
         let lines = findings.iter().filter(|finding| finding.root == root).flat_map(|finding| &finding.fix);
-        block(&format!("to fix it now{who}{condition}"), lines);
+        block(&format!("to fix it now{at}{who}{condition}"), lines);
     }
     let keeps = || findings.iter().filter_map(|finding| finding.keep.as_ref());
     let mut files: Vec<&str> = keeps().map(|keep| keep.file.as_str()).collect();
@@ -367,7 +375,7 @@ fn print_fixes(findings: &[&Finding], condition: &str) {
     files.dedup();
     for file in files {
         block(
-            &format!("to keep it fixed after a reboot, add to {file}{condition}"),
+            &format!("to keep it fixed{at} after a reboot, add to {file}{condition}"),
             keeps().filter(|keep| keep.file == file).flat_map(|keep| &keep.lines),
         );
     }

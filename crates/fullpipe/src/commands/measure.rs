@@ -50,15 +50,10 @@ pub fn run(args: &Args, cli: &clap::Command) -> Result {
     }
     // A stream takes up to three files.
     rlimit::raise_open_files();
-    let over_ssh = OverSsh::parse(&args.path, (args.ssh.as_deref(), args.data_ports.as_deref()), args.quiet, cli)?;
-    if let Some(flag) = args.without_effect(over_ssh.is_some()) {
-        let why = match over_ssh {
-            Some(_) => format!(
-                "{flag} is for a host that runs 'fullpipe serve'; over ssh the server needs no token, leave it out"
-            ),
-            None => format!("{flag} is for a host that is reached over ssh; write its name as ssh:HOST"),
-        };
-        return Err(Failure::usage(why));
+    let ports = if args.bidir { 3 } else { 2 };
+    let over_ssh = OverSsh::parse(&args.path, &args.over_ssh, (args.quiet, args.stall), ports, cli)?;
+    if let (Some(flag), Some(_)) = (args.given_without_ssh(), &over_ssh) {
+        return Err(Failure::usage(format!("{flag} has no effect on a measurement to ssh:HOST; leave it out")));
     }
     let path = match &over_ssh {
         Some(over_ssh) => Path::Host(over_ssh.described.clone()),

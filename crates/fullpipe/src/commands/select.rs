@@ -13,7 +13,7 @@ use this_host::ThisHost;
 
 use crate::failure::{Failure, Result};
 use crate::output::outln;
-use crate::over_ssh::OverSsh;
+use crate::over_ssh::{OverSsh, SshArgs};
 use crate::shipped_profile::{describe, text_of};
 use crate::start_up::StartUp;
 use crate::{format, hints};
@@ -33,8 +33,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Path to choose for: HOST or HOST:PORT where 'fullpipe serve' runs (its RTT is measured), ssh:HOST to start that there over
-    /// ssh, or lab:rtt=91.6ms,rate=10gbit
+    /// Path to choose for: HOST or HOST:PORT where 'fullpipe serve' runs (its RTT is measured), ssh:HOST (measured over
+    /// ssh), or lab:rtt=91.6ms,rate=10gbit
     path: Option<String>,
     /// Choose for this round-trip time instead of a PATH, such as 91.6ms
     #[arg(long, conflicts_with = "path", value_name = "TIME")]
@@ -73,6 +73,8 @@ pub struct Args {
     /// Join the network with the storage that is written, as measured by 'fullpipe measure disk:FOLDER --write'
     #[arg(long, value_name = "FILE")]
     to_storage: Option<PathBuf>,
+    #[command(flatten)]
+    over_ssh: SshArgs,
     /// Explain the choice: the ranking, what the data cannot tell apart, where estimates come from
     #[arg(long)]
     explain: bool,
@@ -223,7 +225,8 @@ fn query(args: &Args, cli: Option<&clap::Command>) -> Result<Query> {
     let mut query = match (&args.path, args.rtt) {
         (_, Some(rtt)) => Query::from(rtt),
         (Some(path), None) => {
-            let over_ssh = cli.map(|cli| OverSsh::parse(path, (None, None), args.json, cli)).transpose()?.flatten();
+            let over_ssh =
+                cli.map(|cli| OverSsh::parse(path, &args.over_ssh, (args.json, None), 1, cli)).transpose()?.flatten();
             match over_ssh {
                 Some(mut over_ssh) => of_host(&over_ssh.described.clone(), over_ssh.round_trip()?),
                 None => ask_path(&hints::path(path, storage_of)?)?,

@@ -106,6 +106,28 @@ fn it_measures_as_to_a_server_and_ends_with_the_measurement() {
 }
 
 #[test]
+fn what_ends_the_server_is_named() {
+    let host = Host::start();
+    known_by_id(&host);
+    let mut command = measure(&host, "--duration 30s");
+    let client = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the server runs", || !ids(&host).is_empty());
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    kill(Pid::from_raw(ids(&host)[0].parse().unwrap()), Signal::SIGKILL).unwrap();
+    let out = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.code() == Some(4) && said.contains("connection to far, or the server"), "{said}");
+}
+
+#[test]
+fn a_far_program_of_another_version_is_named() {
+    let host = Host::start();
+    let old = "echo \"error: unexpected argument '$2' found\n\nUsage: fullpipe far [OPTIONS]\n\nFor more information, try '--help'.\" >&2; exit 2";
+    configure(&host, &format!("far-program = \"{}\"\n", host.script("old", old).display()));
+    fails(&host, "--duration 100ms", 4, "far has another version of fullpipe");
+}
+
+#[test]
 fn the_server_ends_with_a_client_that_is_killed() {
     let host = Host::start();
     known_by_id(&host);
@@ -180,8 +202,16 @@ fn a_port_behind_a_firewall_is_named() {
         || {
             let host = Host::start();
             install(&host, &format!("exec {FULLPIPE} \"$@\""));
-            fails(&host, "--data-ports 21340 --duration 100ms", 4, "127.0.0.1:21340 does not answer");
-            ok(&host, "--data-ports 21341-21343 --duration 100ms");
+            let said = "127.0.0.1:21340 does not answer";
+            fails(&host, "--data-ports 21340-21341 --duration 100ms", 4, said);
+            fails(&host, "--data-ports 21340-21341 --duration 100ms", 4, "have 21340-21341 opened in the firewall");
+            ok(&host, "--data-ports 21341-21342 --streams 4 --duration 100ms");
+            // The round trip through ssh tells, too.
+            configure(&host, &format!("ssh = \"{}\"\ndata-ports = \"21340\"\n", host.ssh));
+            let mut select = Command::new(FULLPIPE);
+            select.args(["select", "ssh:far"]).env("HOME", host.home()).env_remove("XDG_CONFIG_HOME");
+            let out = select.output().unwrap();
+            assert_eq!(out.status.code(), Some(0), "{out:?}");
         },
     );
 }
@@ -194,7 +224,13 @@ fn what_is_typed_wrong_is_one_line() {
         ("ssh:far:22", 2, "--ssh 'ssh -p PORT'"),
         ("ssh:", 2, "'ssh:' is not a host"),
         ("ssh:-oProxyCommand=x", 2, "is not a host"),
+        ("ssh:[::1]:22", 2, "--ssh 'ssh -p PORT'"),
+        ("ssh:[::1", 2, "is not a host"),
+        ("ssh:@far", 2, "is not a host"),
         ("ssh:far --token-file /etc/hostname", 2, "leave it out"),
+        ("ssh:far --memory 1GB", 2, "--memory has no effect"),
+        ("ssh:far --data-ports 7413", 2, "has too few ports: this takes 2"),
+        ("ssh:far --bidir --data-ports 7413-7414", 2, "has too few ports: this takes 3"),
         ("ssh:far --data-ports 9-8", 2, "is not a range of ports"),
         ("ssh:closed --duration 100ms", 4, "ssh closed"),
         ("ssh:unknown --duration 100ms", 4, "Permission denied"),
@@ -241,7 +277,7 @@ fn select_and_doctor_ask_over_ssh() {
     assert!(path.starts_with("lab:rtt=0.") || path.starts_with("lab:rtt=1."), "{path}");
     // Both ends are checked.
     let said = ask("doctor");
-    assert!(said.contains("measured to far:7412") && said.contains("\nat the other end, far (Linux "), "{said}");
+    assert!(said.contains("measured to ssh:far") && said.contains("\nat the other end, far (Linux "), "{said}");
     let said = ask("doctor --json --rtt 366ms --rate 400gbit");
     let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let hosts: Vec<_> = lines.iter().filter(|line| line["kind"] == "doctor").collect();

@@ -42,6 +42,11 @@ impl Report {
         json!(self).to_string()
     }
 
+    /// The host's name for a person.
+    pub fn name(&self) -> &str {
+        self.host.as_deref().unwrap_or("unknown")
+    }
+
     /// The number of limits that cost something.
     pub fn costs(&self) -> usize {
         self.findings.iter().filter(|finding| finding.state == State::Costs).count()

@@ -7,6 +7,7 @@ use fullpipe_net::LocalEnd;
 use fullpipe_path::{Buffer, Dscp, Protocol, Rate, Size, Time};
 
 use super::storage;
+use crate::over_ssh::SshArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +26,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST or HOST:PORT that runs 'fullpipe serve', ssh:HOST to start it there over ssh, an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys,
+    /// HOST or HOST:PORT that runs 'fullpipe serve', ssh:HOST (which starts that server there), an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys,
     /// disk:FOLDER for storage, or mount:FOLDER for storage that is mounted over a network or by FUSE
     pub(super) path: String,
     /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate; udp sends datagrams at the rate
@@ -116,13 +117,8 @@ pub struct Args {
     /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
-    /// To ssh:HOST, connect with this command and its options [default: ssh]
-    #[arg(long, value_name = "COMMAND")]
-    pub(super) ssh: Option<String>,
-    /// To ssh:HOST, listen there on these ports, such as 7413-7476: one for the server, and one for each stream [default: any free
-    /// ports]
-    #[arg(long, value_name = "FIRST-LAST")]
-    pub(super) data_ports: Option<String>,
+    #[command(flatten)]
+    pub(super) over_ssh: SshArgs,
     /// In the testbed, give up after this much real time [default: 1h]
     #[arg(long, value_name = "TIME")]
     pub(super) limit: Option<Time>,
@@ -163,23 +159,21 @@ impl Args {
             (self.sample.is_some(), "--sample"),
             (self.stall.is_some(), "--stall"),
             (self.token_file.is_some(), "--token-file"),
-            (self.ssh.is_some(), "--ssh"),
-            (self.data_ports.is_some(), "--data-ports"),
             (self.limit.is_some() && !in_lab, "--limit"),
             (self.memory.is_some() && !in_lab, "--memory"),
             (self.guest.is_some(), "--guest"),
         ];
-        flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
+        flags.into_iter().find_map(|(given, flag)| given.then_some(flag)).or_else(|| self.over_ssh.given())
     }
 
-    /// The first flag that was given and has no effect, over ssh or without it.
-    pub(super) fn without_effect(&self, over_ssh: bool) -> Option<&'static str> {
+    /// The first flag that was given and has no effect over ssh.
+    pub(super) fn given_without_ssh(&self) -> Option<&'static str> {
         let flags = [
-            (self.token_file.is_some(), "--token-file", false),
-            (self.ssh.is_some(), "--ssh", true),
-            (self.data_ports.is_some(), "--data-ports", true),
+            (self.token_file.is_some(), "--token-file"),
+            (self.limit.is_some(), "--limit"),
+            (self.memory.is_some(), "--memory"),
         ];
-        flags.into_iter().find_map(|(given, flag, is_for_ssh)| (given && is_for_ssh != over_ssh).then_some(flag))
+        flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
     }
 
     /// The flags that paths and storage share.
