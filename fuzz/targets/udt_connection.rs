@@ -129,8 +129,15 @@ fn work(ends: &mut [End; 2], now: u64, forged: bool) {
 
 fn connect(now: u64, how: u8) -> [End; 2] {
     let control = if how & 1 == 0 { RateControl::Native } else { RateControl::Fixed(1e8) };
-    let config =
-        Config { mss: 300, send_buffer_bytes: 10_000, receive_buffer_bytes: 10_000, control, ..Config::default() };
+    let config = Config {
+        mss: 300,
+        send_buffer_bytes: 10_000,
+        receive_buffer_bytes: 10_000,
+        // The window may grow.
+        first_window_bytes: 5_000,
+        control,
+        ..Config::default()
+    };
     let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut listener = Listener::new(config.clone(), 1, [how; 32]);
     let mut caller = Caller::new(now, config, address(1), [how; 16]);

@@ -85,12 +85,11 @@ impl Lab {
     ) -> Result<Vec<LabMeasured>, LabError> {
         let mut job = commands.job(path, run.seed, run.sample);
         let directions = if run.bidir { 2 } else { 1 };
-        let of_run =
-            samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * stream_bytes(&run.transport);
+        let of_run = samples(run, path) * SAMPLE_BYTES + streams_bytes(&run.transport, path);
         let mut memory = memory(&job) + directions * of_run;
         if run.disks.is_some() {
             job.linger = Time(2 * path.rtt.0);
-            memory += COPY_BYTES + held_by_copy(path);
+            memory += COPY_BYTES + most_in_flight(path);
         }
         let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
@@ -300,8 +299,8 @@ impl Lab {
         let mut job = copy.commands.job(copy.path, copy.seed, Time(100_000_000));
         job.folders = folders;
         job.linger = Time(2 * copy.path.rtt.0);
-        let held = held_by_copy(&job.path);
-        let buffers = copy.udt.as_ref().map_or(0, |udt| u64::from(udt.streams) * stream_bytes(udt));
+        let held = most_in_flight(&job.path);
+        let buffers = copy.udt.as_ref().map_or(0, |udt| streams_bytes(udt, copy.path));
         let done = self.run_in(memory(&job) + COPY_BYTES + held + buffers, &job, limit, progress)?;
         let read = |name: String| fs::read_to_string(done.out(&name)).unwrap_or_default();
         let code = match done.report.programs.get(1).map(|report| &report.ended) {
@@ -322,9 +321,9 @@ impl Lab {
     }
 }
 
-/// Memory that pages of a copy's source take in the guest while they are in flight, bytes. Slow start may send several times
-/// what the path holds. Memory that is not touched costs nothing.
-fn held_by_copy(path: &LabPath) -> u64 {
+/// Bytes that may be in flight: slow start may send several times what the path holds. A copy's source takes so much memory in the
+/// guest, and a buffer of UDT. Memory that is not touched costs nothing.
+fn most_in_flight(path: &LabPath) -> u64 {
     (path.bdp() + path.queue.0) * 8
 }
 
@@ -404,13 +403,22 @@ const STREAM_BYTES: u64 = 3 << 20;
 /// it receives at once.
 const UDP_STREAM_BYTES: u64 = 64 << 20;
 
-/// Returns the memory that one stream may need besides packets in flight, bytes. UDT copies data into a buffer at
-/// either end.
-fn stream_bytes(transport: &Transport) -> u64 {
+/// Returns the memory that the streams of a transport may need besides packets in flight, bytes. UDT copies data into a buffer
+/// at either end.
+fn streams_bytes(transport: &Transport, path: &LabPath) -> u64 {
+    let streams = u64::from(transport.streams);
     match transport.protocol() {
-        Protocol::Tcp => STREAM_BYTES,
-        Protocol::Udp => UDP_STREAM_BYTES,
-        Protocol::Udt => UDP_STREAM_BYTES + 2 * transport.udt_buffer_bytes(),
+        Protocol::Tcp => streams * STREAM_BYTES,
+        Protocol::Udp => streams * UDP_STREAM_BYTES,
+        Protocol::Udt => {
+            let most = streams * transport.udt_buffer_bytes();
+            let buffers = match transport.buffer {
+                // They grow with what the path carries in a round trip.
+                Buffer::Auto => most.min(streams * transport.udt_first_window_bytes() + most_in_flight(path)),
+                Buffer::Bytes(_) => most,
+            };
+            streams * UDP_STREAM_BYTES + 2 * buffers
+        }
     }
 }
 

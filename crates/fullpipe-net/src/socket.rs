@@ -19,6 +19,9 @@ use crate::sys;
 /// 100 Gb/s it has over a millisecond to write more.
 pub const UNSENT: u32 = 32 << 20;
 
+/// The part of a process's memory, one over this, that all buffers over UDT may take if nobody gave their size.
+const UDT_MEMORY_DIVISOR: u64 = 2;
+
 /// Applies a transport's settings to a socket. The congestion control is set only if the socket `sends`: a receiver's has
 /// no effect, and its kernel may not have it.
 ///
@@ -156,17 +159,39 @@ fn allowed() -> String {
 /// The buffers are larger than physical memory, or than what a process may use.
 pub fn check_memory(transport: &Transport) -> Result<(), NetError> {
     let machine = memory().map_or(u64::MAX, |size| size.0);
+    check_buffers(transport, machine, process_memory())
+}
+
+/// Memory that the buffers of this process may take, bytes: the machine's, or less if the process has a limit.
+fn process_memory() -> u64 {
+    let machine = memory().map_or(u64::MAX, |size| size.0);
     // The rest of the process needs memory, too.
     let process = [Resource::RLIMIT_DATA, Resource::RLIMIT_AS].map(|limit| {
         getrlimit(limit).map_or(u64::MAX, |(soft, _)| if soft == RLIM_INFINITY { soft } else { soft / 4 * 3 })
     });
-    check_buffers(transport, machine, process.into_iter().fold(machine, u64::min))
+    process.into_iter().fold(machine, u64::min)
+}
+
+/// Largest size of each buffer of a stream over UDT in this process, bytes: what the transport gives or, without a given size, less
+/// where memory is short.
+pub fn udt_buffer_bytes(transport: &Transport) -> u64 {
+    udt_buffer_within(transport, process_memory())
+}
+
+/// The size of such a buffer where a process may have `memory` bytes.
+fn udt_buffer_within(transport: &Transport, memory: u64) -> u64 {
+    let buffer = transport.udt_buffer_bytes();
+    match transport.buffer {
+        Buffer::Auto => buffer.min(memory / UDT_MEMORY_DIVISOR / 2 / u64::from(transport.streams.max(1))),
+        Buffer::Bytes(_) => buffer,
+    }
 }
 
 /// Checks buffers against the memory of the machine and of this process, bytes.
 fn check_buffers(transport: &Transport, machine: u64, process: u64) -> Result<(), NetError> {
     let (buffer, count, memory) = match (transport.protocol(), transport.buffer) {
-        (Protocol::Udt, _) => (Size(transport.udt_buffer_bytes()), 2 * u32::from(transport.streams), process),
+        (Protocol::Udt, Buffer::Auto) => return Ok(()),
+        (Protocol::Udt, Buffer::Bytes(buffer)) => (buffer, 2 * u32::from(transport.streams), process),
         (Protocol::Tcp, Buffer::Bytes(buffer)) => (buffer, 1, machine),
         (Protocol::Tcp, Buffer::Auto) | (Protocol::Udp, _) => return Ok(()),
     };
@@ -337,7 +362,19 @@ mod tests {
         let all = "6 buffers of 50MB (UDT has two for each stream) are larger than the memory that there is for them (150MB); \
                    choose a smaller --buffer, or fewer --streams";
         assert_eq!(check("udt", 3, size(50_000_000)), Err(all.to_owned()));
-        assert!(check("udt", 32, Buffer::Auto).is_err(), "64 times 4 MiB");
+        // Nobody asked for a size, so there is one that fits.
+        let auto = |streams, memory| {
+            let cc = "udt".into();
+            udt_buffer_within(
+                &Transport { cc, streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None },
+                memory,
+            )
+        };
+        assert_eq!(
+            [auto(1, u64::MAX), auto(1, 4_000_000_000), auto(1, 800_000_000)],
+            [1_000_000_000, 1_000_000_000, 200_000_000]
+        );
+        assert_eq!([auto(10, u64::MAX), auto(10, 800_000_000)], [100_000_000, 20_000_000]);
     }
 
     #[test]

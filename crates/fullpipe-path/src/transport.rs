@@ -55,10 +55,20 @@ pub const UDT: &str = "udt";
 /// Name of plain UDP in the place of a congestion control, which it lacks.
 pub const UDP: &str = "udp";
 
-/// Buffers of all streams over UDT together, without a given size, bytes: 10 Gb/s over 50 ms.
-const UDT_AUTO_BUFFER_BYTES: u64 = 64 << 20;
-/// Least buffer of one such stream, bytes.
-const UDT_AUTO_STREAM_BYTES: u64 = 4 << 20;
+/// How large the buffers of streams over UDT are without a given size.
+struct UdtAuto {
+    /// Largest buffers of all streams together, bytes: twice what 10 Gb/s over 366 ms hold, so that a lost packet can come again.
+    most_bytes: u64,
+    /// Windows of all streams together at first, bytes: 10 Gb/s over 50 ms.
+    first_bytes: u64,
+    /// Time for which the first windows hold what is sent at a given rate, seconds: the longest RTT.
+    first_s: f64,
+    /// Least of both for one stream, bytes.
+    least_stream_bytes: u64,
+}
+
+const UDT_AUTO: UdtAuto =
+    UdtAuto { most_bytes: 1_000_000_000, first_bytes: 64 << 20, first_s: 0.4, least_stream_bytes: 4 << 20 };
 
 /// The protocol that carries a transport's streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -314,12 +324,30 @@ impl Transport {
         Err(TransportError::NotInLab { name: self.cc.clone(), known: LINUX_CONGESTION_CONTROLS.join(", ") })
     }
 
-    /// Size of each buffer of a stream over UDT, bytes. They are in this program's memory, not in the kernel's.
+    /// Largest size of each buffer of a stream over UDT, bytes. They are in this program's memory, not in the kernel's.
     pub fn udt_buffer_bytes(&self) -> u64 {
         match self.buffer {
-            Buffer::Auto => (UDT_AUTO_BUFFER_BYTES / u64::from(self.streams.max(1))).max(UDT_AUTO_STREAM_BYTES),
+            Buffer::Auto => self.udt_share(UDT_AUTO.most_bytes),
             Buffer::Bytes(size) => size.0,
         }
+    }
+
+    /// Window that a receiver of a stream over UDT grants at first, bytes. Without a given size of the buffer it grows with what
+    /// arrives and is read.
+    pub fn udt_first_window_bytes(&self) -> u64 {
+        match self.buffer {
+            Buffer::Auto => {
+                // Nothing but the window holds a given rate back, so it begins with what that rate fills.
+                let of_rate = self.pacing.map_or(0.0, |rate| rate.0 as f64 / 8.0 * UDT_AUTO.first_s) as u64;
+                self.udt_share(UDT_AUTO.first_bytes.max(of_rate).min(UDT_AUTO.most_bytes))
+            }
+            Buffer::Bytes(size) => size.0,
+        }
+    }
+
+    /// One stream's share of so many bytes of buffers.
+    fn udt_share(&self, bytes: u64) -> u64 {
+        (bytes / u64::from(self.streams.max(1))).max(UDT_AUTO.least_stream_bytes)
     }
 
     /// The flag of `fullpipe measure` that chooses the protocol and congestion control: `--cc cubic`, or `--transport udt`.
@@ -435,11 +463,18 @@ mod tests {
 
     #[test]
     fn streams_over_udt_share_the_buffer_that_nobody_chose() {
-        let bytes = |streams, buffer| {
-            Transport { cc: UDT.into(), streams, buffer, pacing: None, dscp: None, mss: None }.udt_buffer_bytes()
+        let bytes = |streams, buffer, pacing| {
+            let udt = Transport { cc: UDT.into(), streams, buffer, pacing, dscp: None, mss: None };
+            (udt.udt_buffer_bytes() >> 20, udt.udt_first_window_bytes() >> 20)
         };
-        assert_eq!([1, 2, 16, 64].map(|n| bytes(n, Buffer::Auto) >> 20), [64, 32, 4, 4]);
-        assert_eq!(bytes(64, Buffer::Bytes(Size(1 << 30))), 1 << 30);
+        let auto = |streams| bytes(streams, Buffer::Auto, None);
+        assert_eq!([1, 2, 16, 64].map(auto), [(953, 64), (476, 32), (59, 4), (14, 4)]);
+        assert_eq!(bytes(64, Buffer::Bytes(Size(1 << 30)), None), (1024, 1024));
+        // A given rate begins with what it sends in 0.4 s, within the same bounds.
+        let paced = |bps, streams| bytes(streams, Buffer::Auto, Some(Rate(bps)));
+        assert_eq!(paced(10_000_000_000, 1), (953, 476));
+        assert_eq!(paced(10_000_000_000, 4), (238, 119));
+        assert_eq!((paced(1_000_000_000, 1), paced(100_000_000_000, 1)), ((953, 64), (953, 953)));
     }
 
     #[test]

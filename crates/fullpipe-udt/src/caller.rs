@@ -79,7 +79,7 @@ impl Caller {
             socket_type: STREAM,
             isn: rng.next_u32() & SEQ_MASK,
             mss: u32::from(config.mss()),
-            flow_window: config.flow_window(),
+            flow_window: config.flow_window(config.mss()),
             kind: if rendezvous { Kind::Rendezvous } else { Kind::Regular },
             socket_id: draw_socket_id(&mut rng),
             cookie: 0,
@@ -150,7 +150,7 @@ impl Caller {
 
     fn offer(&mut self, mss: u32) {
         self.request.mss = mss;
-        self.request.flow_window = self.config.receive_packets(u16::try_from(mss).unwrap_or(u16::MAX)) as u32;
+        self.request.flow_window = self.config.flow_window(u16::try_from(mss).unwrap_or(u16::MAX));
     }
 
     /// When the next request is due, or the attempt ends.

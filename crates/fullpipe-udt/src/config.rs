@@ -35,8 +35,11 @@ pub struct Config {
     pub smaller_mss: Vec<u16>,
     /// Data that may wait to be sent or acknowledged, bytes of payload.
     pub send_buffer_bytes: usize,
-    /// Data that may wait to be read, bytes of payload: the window that the other end gets.
+    /// Data that may wait to be read, bytes of payload: the largest window that the other end gets.
     pub receive_buffer_bytes: usize,
+    /// Window that the other end gets at first, bytes of payload. It grows to four times what is read in a round trip, up to
+    /// `receive_buffer_bytes`. `usize::MAX`: all of that at once, as libudt does.
+    pub first_window_bytes: usize,
     /// How the rate is chosen.
     pub control: RateControl,
     /// Packets of a burst, at most. Bursts last a hundredth of the RTT, from 0.2 to 0.5 ms. A queue on the path must hold them.
@@ -55,6 +58,7 @@ impl Default for Config {
             smaller_mss: Vec::new(),
             send_buffer_bytes: 8192 * 1456,
             receive_buffer_bytes: 8192 * 1456,
+            first_window_bytes: usize::MAX,
             control: RateControl::Native,
             max_burst_packets: 1024,
             peer_timeout_ns: 30_000_000_000,
@@ -79,9 +83,14 @@ impl Config {
         packets(self.send_buffer_bytes, mss)
     }
 
-    /// The flow window to offer, packets.
-    pub(crate) fn flow_window(&self) -> u32 {
-        self.receive_packets(self.mss()) as u32
+    /// Packets of `mss` bytes that the other end may send at first.
+    pub(crate) fn first_window_packets(&self, mss: u16) -> usize {
+        packets(self.first_window_bytes, mss).min(self.receive_packets(mss))
+    }
+
+    /// The flow window to offer, packets of `mss` bytes.
+    pub(crate) fn flow_window(&self, mss: u16) -> u32 {
+        self.first_window_packets(mss) as u32
     }
 }
 

@@ -325,7 +325,7 @@ impl Connection {
     /// Counts bytes as read, at most all that have arrived in order. Returns whether the other end waits for the room that this
     /// makes: [`Connection::poll_transmit`] then has an ACK.
     pub fn consume(&mut self, bytes: usize) -> bool {
-        self.receiver.consume(bytes)
+        self.receiver.consume(self.clock.now_ns(), bytes, &self.rtt)
     }
 
     /// Takes only so many packets of the other end, counted from its first, or all with `None`. An end that does not know yet

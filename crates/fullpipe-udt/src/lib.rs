@@ -50,6 +50,7 @@ mod pacer;
 pub mod packet;
 mod perfmon;
 mod receive_buffer;
+mod receive_window;
 mod receiver;
 pub mod receiver_loss_list;
 mod rtt;

@@ -73,7 +73,7 @@ impl Listener {
         let mss = u16::try_from(request.mss).unwrap_or(u16::MAX).min(self.config.mss());
         let answer = Handshake {
             mss: u32::from(mss),
-            flow_window: self.config.receive_packets(mss) as u32,
+            flow_window: self.config.flow_window(mss),
             kind: Kind::Conclusion,
             socket_id: draw_socket_id(&mut self.rng),
             // The caller's own number, in both directions: libudt takes it for proof that the answer is to its request. The

@@ -20,16 +20,6 @@ impl ReceiveBuffer {
         ReceiveBuffer { slots: Slots::new(first, packets, payload_bytes), payload_bytes, first, offset: 0 }
     }
 
-    /// Index behind the last packet that there is room for.
-    pub fn limit(&self) -> u64 {
-        self.first + self.packets()
-    }
-
-    /// Packets that the whole buffer has room for.
-    pub fn packets(&self) -> u64 {
-        self.slots.packets() as u64
-    }
-
     /// Bytes of payload that a full packet has.
     pub fn payload_bytes(&self) -> usize {
         self.payload_bytes
@@ -42,7 +32,8 @@ impl ReceiveBuffer {
 
     /// Stores a packet. The caller has checked that its index is within the buffer and its payload no longer than a slot.
     pub fn store(&mut self, index: u64, payload: &[u8]) {
-        debug_assert!((self.first..self.limit()).contains(&index) && payload.len() <= self.payload_bytes);
+        let end = self.first + self.slots.packets() as u64;
+        debug_assert!((self.first..end).contains(&index) && payload.len() <= self.payload_bytes);
         let (slot, length) = self.slots.fill(self.first, index);
         slot[..payload.len()].copy_from_slice(payload);
         *length = payload.len() as u16;
@@ -65,18 +56,20 @@ impl ReceiveBuffer {
         &bytes[self.offset..full * self.payload_bytes + short]
     }
 
-    /// Counts bytes as read, of packets below `end`.
-    pub fn consume(&mut self, mut bytes: usize, end: u64) {
-        while bytes > 0 && self.first < end {
+    /// Counts bytes as read, of packets below `end`; returns how many of them there were.
+    pub fn consume(&mut self, bytes: usize, end: u64) -> usize {
+        let mut rest = bytes;
+        while rest > 0 && self.first < end {
             let left = self.slots.length(self.first).saturating_sub(self.offset);
-            if bytes < left {
-                self.offset += bytes;
-                return;
+            if rest < left {
+                self.offset += rest;
+                return bytes;
             }
-            bytes -= left;
+            rest -= left;
             self.first += 1;
             self.offset = 0;
         }
+        bytes - rest
     }
 }
 
@@ -96,7 +89,7 @@ mod tests {
         buffer.consume(4, 53);
         assert_eq!(buffer.readable(52), &[5, 6, 7]);
         buffer.consume(3, 53);
-        assert_eq!((buffer.first(), buffer.limit()), (51, 55));
+        assert_eq!(buffer.first(), 51);
         buffer.store(52, &[11, 12, 13]);
         assert_eq!(buffer.readable(53), &[8, 9, 10]);
         buffer.consume(3, 53);
@@ -116,6 +109,6 @@ mod tests {
         assert_eq!(buffer.readable(3), &[0u8; 0]);
         assert_eq!(buffer.first(), 3);
         buffer.consume(usize::MAX, 3);
-        assert_eq!((buffer.first(), buffer.limit()), (3, 7), "no more than there is");
+        assert_eq!(buffer.first(), 3, "no more than there is");
     }
 }

@@ -9,6 +9,7 @@ use crate::config::{Config, payload_bytes};
 use crate::control::{Ack, Rates};
 use crate::perfmon::Counters;
 use crate::receive_buffer::ReceiveBuffer;
+use crate::receive_window::ReceiveWindow;
 use crate::receiver_loss_list::ReceiverLossList;
 use crate::rtt::Rtt;
 use crate::seq::{expand, wire};
@@ -31,7 +32,8 @@ pub(crate) enum AckKind {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     buffer: ReceiveBuffer,
-    /// Index from which packets are refused; the buffer may end before.
+    window: ReceiveWindow,
+    /// Index from which packets are refused; the window may end before.
     refused_from: u64,
     losses: ReceiverLossList,
     arrivals: Arrivals,
@@ -60,10 +62,12 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub fn new(now_ns: u64, config: &Config, mss: u16, first: u64) -> Receiver {
-        let buffer = ReceiveBuffer::new(first, config.receive_packets(mss), payload_bytes(mss));
+        let (most, payload) = (config.receive_packets(mss), payload_bytes(mss));
+        let window = ReceiveWindow::new(now_ns, config.first_window_packets(mss), most, payload);
         Receiver {
-            granted: buffer.limit(),
-            buffer,
+            granted: first + window.packets(),
+            buffer: ReceiveBuffer::new(first, most, payload),
+            window,
             refused_from: u64::MAX,
             losses: ReceiverLossList::default(),
             arrivals: Arrivals::default(),
@@ -88,9 +92,14 @@ impl Receiver {
         self.losses.first().unwrap_or(self.largest + 1)
     }
 
-    /// Packets that the buffer has room for behind those that have arrived in order.
+    /// Index behind the last packet of the window.
+    fn limit(&self) -> u64 {
+        self.buffer.first() + self.window.packets()
+    }
+
+    /// Packets that the window has room for behind those that have arrived in order.
     fn available(&self) -> u64 {
-        self.buffer.limit().saturating_sub(self.contiguous())
+        self.limit().saturating_sub(self.contiguous())
     }
 
     pub fn available_bytes(&self) -> u64 {
@@ -124,7 +133,7 @@ impl Receiver {
         if index > self.largest {
             // A packet beyond the window was never allowed, or the window is closed, or it comes too early; it is not there, so
             // nothing is missing before it.
-            if index >= self.buffer.limit().min(self.refused_from) {
+            if index >= self.limit().min(self.refused_from) {
                 return;
             }
             counters.pkt_rcv_loss += index - self.largest - 1;
@@ -218,12 +227,12 @@ impl Receiver {
         })
     }
 
-    /// Whether the reader has made much more room than the sender knows of. libudt sends no such ACK, and its sender then waits
+    /// Whether the reader has made much more room, or the window has grown much more, than the sender knows of. libudt sends no such ACK, and its sender then waits
     /// for its EXP timer.
     fn window_opened(&self) -> bool {
-        let new = self.buffer.limit().saturating_sub(self.granted);
+        let new = self.limit().saturating_sub(self.granted);
         let left = self.granted.saturating_sub(self.largest + 1);
-        new >= self.buffer.packets() / 4 || left <= MIN_AVAILABLE_PACKETS && new >= 8
+        new >= self.window.packets() / 4 || left <= MIN_AVAILABLE_PACKETS && new >= 8
     }
 
     /// Ranges to be reported in a NAK now: the new ones, or with `again` all that are due.
@@ -262,8 +271,9 @@ impl Receiver {
     }
 
     /// Counts bytes as read. Returns whether an ACK is due because the sender waits for room.
-    pub fn consume(&mut self, bytes: usize) -> bool {
-        self.buffer.consume(bytes, self.contiguous());
+    pub fn consume(&mut self, now_ns: u64, bytes: usize, rtt: &Rtt) -> bool {
+        let read = self.buffer.consume(bytes, self.contiguous());
+        self.window.read(now_ns, read, rtt.smoothed_ns());
         let opened = self.window_opened();
         self.ack_due |= opened;
         opened

@@ -127,6 +127,36 @@ fn an_end_that_does_not_know_the_other_one_takes_few_packets_of_it() {
     pair.transfer(3_000_000, 60 * SECOND);
 }
 
+/// One packet at the end of a large buffer would have memory taken for all that could come before it.
+#[test]
+fn a_packet_beyond_the_window_takes_no_room_however_large_the_buffer_may_become() {
+    let link = || Link::new(Some(1.25e7), 5 * MS, 1e6, 1);
+    let big = Config {
+        send_buffer_bytes: 1 << 30,
+        receive_buffer_bytes: 1 << 30,
+        first_window_bytes: 100 * 1456,
+        ..Config::default()
+    };
+    let mut pair = Pair::connect(big.clone(), big, link(), link(), 2);
+    pair.a.to_write = 1456;
+    let mut first = 0;
+    pair.a.connection.write(pair.now_ns, &[0; 1456]);
+    while let Some(transmit) = pair.a.connection.poll_transmit(pair.now_ns, 65_000) {
+        if let Transmit::Data(run) = transmit {
+            first = u32::from_be_bytes(*run.bytes.first_chunk().unwrap());
+        }
+    }
+    let mut came = |offset: u32| {
+        let mut head = [0; HEADER_BYTES];
+        let (seq, socket_id) = (first.wrapping_add(offset) & 0x7fff_ffff, pair.b.connection.local_id());
+        DataHeader { seq, message: 1, timestamp_us: 0, socket_id }.write(&mut head);
+        let packet = [&head[..], &[7; 100][..]].concat();
+        pair.b.connection.handle_datagrams(pair.now_ns, &packet, packet.len());
+        pair.b.connection.snapshot(0).received_bytes
+    };
+    assert_eq!([100, 600_000, 99].map(&mut came), [0, 0, 100]);
+}
+
 #[test]
 fn a_reset_is_sent_once_and_ends_at_once() {
     let mut pair = pair();

@@ -109,6 +109,62 @@ fn a_reader_that_stops_for_a_while() {
     assert!(pair.now_ns - from < 6 * SECOND, "{} ms", (pair.now_ns - from) / MS);
 }
 
+/// A window of 1 MB would hold the rate to a tenth. It grows with what is read, and UDT's slow start does not end at it. The queue
+/// takes all that slow start sends, since UDT would need seconds to recover from its losses.
+#[test]
+fn a_window_that_may_grow_is_no_limit_on_a_long_path() {
+    let (rate, rtt_ns) = (1.25e8, 80 * MS);
+    for control in [RateControl::Native, RateControl::Fixed(0.98 * rate)] {
+        let (ab, ba) = links(rate, rtt_ns, 1e8);
+        let most = 50_000_000;
+        let config = Config {
+            control,
+            send_buffer_bytes: most,
+            receive_buffer_bytes: most,
+            first_window_bytes: 1_000_000,
+            ..Config::default()
+        };
+        let mut pair = Pair::connect(config.clone(), config, ab, ba, 5);
+        // Both ends were told of the first window, and no more is sent: nothing is refused.
+        let told = [&pair.a, &pair.b].map(|host| host.connection.snapshot(0).instant.pkt_flow_window);
+        assert_eq!(told, [1_000_000u64.div_ceil(1456); 2]);
+        (pair.a.checks, pair.b.checks) = (false, false);
+        pair.a.to_write = u64::MAX;
+        pair.run_to(pair.now_ns + 10 * rtt_ns);
+        assert_eq!(pair.a.connection.snapshot(0).counters.pkt_snd_loss, 0);
+        let before = pair.b.read;
+        let from = pair.now_ns;
+        pair.run_to(from + 10 * rtt_ns);
+        let goodput = (pair.b.read - before) as f64 / ((pair.now_ns - from) as f64 / 1e9);
+        assert!(goodput > 0.85 * rate, "{control:?}: {:.3}", goodput / rate);
+    }
+}
+
+/// The buffer may be large; a reader that takes little gets little.
+#[test]
+fn a_slow_reader_holds_four_times_what_it_reads_in_a_round_trip() {
+    let (ab, ba) = links(1.25e8, 20 * MS, 1e7);
+    let config = Config {
+        control: RateControl::Fixed(1e8),
+        send_buffer_bytes: 100_000_000,
+        receive_buffer_bytes: 100_000_000,
+        first_window_bytes: 500_000,
+        ..Config::default()
+    };
+    let mut pair = Pair::connect(config.clone(), config, ab, ba, 5);
+    (pair.a.checks, pair.b.checks) = (false, false);
+    (pair.a.to_write, pair.b.reads) = (u64::MAX, false);
+    for _ in 0..500 {
+        pair.run_to(pair.now_ns + 2 * MS);
+        let n = pair.b.connection.readable().len().min(30_000);
+        pair.b.connection.consume(n);
+        pair.b.read += n as u64;
+    }
+    // It reads 15 MB/s: 300 KB in a round trip.
+    let held = pair.b.connection.snapshot(0).received_bytes - pair.b.read;
+    assert!(pair.b.read > 10_000_000 && (500_000..1_500_000).contains(&held), "{} {held}", pair.b.read);
+}
+
 #[test]
 fn packets_of_different_sizes_agree_on_the_smaller_one() {
     let (ab, ba) = links(1.25e8, 2 * MS, 1e6);

@@ -27,6 +27,21 @@ fn udt_fills_a_path_and_repeats_itself() {
     assert!((180.0..220.0).contains(&capacity), "{capacity}");
 }
 
+/// The window of all streams over UDT is 67 MB at first. This path holds 92 MB, and with a given rate all of them are there at once.
+#[test]
+fn udt_without_a_given_buffer_fills_a_long_path() {
+    let result = |flags: &str| {
+        let words = format!("measure lab:rtt=366ms,rate=2gbit --transport udt --duration 4s --json {flags}");
+        json_lines(&fullpipe(&words)).pop().unwrap()
+    };
+    let paced = result("--pacing 1980mbit");
+    assert_eq!((&paced["bottleneck"], &paced["retransmits"]), (&"pacing".into(), &0.into()));
+    assert!(paced["goodput_bps"].as_f64().unwrap() > 0.97 * 1.98e9, "{paced}");
+    // UDT's slow start needs more than that window, which has grown.
+    let own = result("");
+    assert!(own["window_max"].as_u64().unwrap() > 200_000_000 && own["bottleneck"] != "rwnd", "{own}");
+}
+
 fn scenario(text: &str, flags: &[&str]) -> std::process::Output {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("s.toml");

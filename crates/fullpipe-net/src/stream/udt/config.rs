@@ -6,6 +6,7 @@ use std::time::Duration;
 use fullpipe_path::Transport;
 use fullpipe_udt::{Config, RateControl};
 
+use crate::socket::udt_buffer_bytes;
 use crate::stream::datagrams::{packet_bytes, uncounted_bytes};
 
 /// Time without a datagram after which the other end counts as gone (draft-gg-udt-03, section 5.3).
@@ -17,7 +18,8 @@ const SMALLER_PACKETS_BYTES: [u32; 2] = [1500, 1280];
 /// What an end of a stream to a host is opened with. Its packets are as large as the way there needs, as far as the kernel knows.
 pub(super) fn config(transport: &Transport, to: SocketAddr) -> Config {
     let mss = packet_bytes(to);
-    let buffer = usize::try_from(transport.udt_buffer_bytes()).unwrap_or(usize::MAX);
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let buffer = size(udt_buffer_bytes(transport));
     let whole = u32::from(mss) + uncounted_bytes(to);
     let counted = |rate: f64| rate * f64::from(mss) / f64::from(whole);
     let control = rate(transport).map_or(RateControl::Native, |rate| RateControl::Fixed(counted(rate)));
@@ -26,6 +28,7 @@ pub(super) fn config(transport: &Transport, to: SocketAddr) -> Config {
         smaller_mss: SMALLER_PACKETS_BYTES.map(|bytes| (bytes - uncounted_bytes(to)) as u16).to_vec(),
         send_buffer_bytes: buffer,
         receive_buffer_bytes: buffer,
+        first_window_bytes: size(transport.udt_first_window_bytes()),
         control,
         peer_timeout_ns: PEER_TIMEOUT.as_nanos() as u64,
         ..Config::default()

@@ -171,7 +171,10 @@ impl TransportArgs {
         }
         let streams = best.transport.streams;
         let capacity_bps = udt.capacity_bps.unwrap_or(bps);
-        let buffer = udt_buffer(Size(best.transport.udt_buffer_bytes()), capacity_bps, between.rtt_s, streams);
+        let buffer = match best.transport.buffer {
+            Buffer::Auto => Buffer::Auto,
+            Buffer::Bytes(most) => udt_buffer(most, capacity_bps, between.rtt_s, streams),
+        };
         let transport = Transport { buffer, ..best.transport.clone() };
         let gain = format!("{} expected, and {} over TCP", format::rate(bps), format::rate(tcp_bps));
         let obstacle = if between.relayed {
