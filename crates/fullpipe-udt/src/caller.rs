@@ -111,7 +111,9 @@ impl Caller {
             self.try_smaller();
         }
         self.next_request_ns = now_ns.saturating_add(REQUEST_INTERVAL_NS);
-        self.sent_ns = (self.requests == 0).then_some(now_ns);
+        if self.requests == 0 {
+            self.sent_ns = Some(now_ns);
+        }
         self.requests = self.requests.saturating_add(1);
         Some(self.request.datagram(self.to, 0))
     }
@@ -247,6 +249,8 @@ impl Caller {
             local_id: self.request.socket_id,
             peer_id: answer.socket_id,
             answer: self.rendezvous.then_some(agreement),
+            // If the request was repeated, this may be too long, which delays a repetition. Too short a guess would take data for
+            // lost.
             rtt_ns: self.sent_ns.filter(|_| !self.rendezvous).map(|sent| self.clock.now_ns().saturating_sub(sent)),
         };
         let mut connection =

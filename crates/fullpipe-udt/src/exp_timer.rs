@@ -56,7 +56,7 @@ impl ExpTimer {
     }
 
     fn interval_ns(&self, rtt: &Rtt) -> u64 {
-        let interval = self.count.saturating_mul(rtt.timeout_ns()).saturating_add(SYN_NS);
+        let interval = self.count.saturating_mul(rtt.answer_ns()).saturating_add(SYN_NS);
         let interval = interval.max(self.count.saturating_mul(MIN_INTERVAL_NS));
         let left = self.peer_timeout_ns.saturating_sub(self.silent_ns).max(SYN_NS);
         interval.min(left).min(self.peer_timeout_ns / MIN_INTERVALS)

@@ -4,6 +4,9 @@ use crate::clock::SYN_NS;
 
 /// RTT before anything has been measured: 10 SYN, as in libudt.
 const INITIAL_RTT_NS: u64 = 10 * SYN_NS;
+/// How long an answer may take before anything has been measured, nanoseconds (RFC 6298, 2.1). libudt has 0.3 s, and so takes for
+/// lost what goes over a longer path first.
+const INITIAL_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Longest first sample that is believed, nanoseconds.
 const MAX_FIRST_SAMPLE_NS: u64 = 3_000_000_000;
 /// A sample counts as at most this many times RTT + 4 RTTVar: a step of the clock looks like a long RTT.
@@ -75,6 +78,11 @@ impl Rtt {
     /// A fraction of the RTT within bounds, nanoseconds; the lower bound until the RTT is known.
     fn fraction(&self, divisor: u64, min_ns: u64, max_ns: u64) -> u64 {
         if self.measured { (self.smoothed_ns / divisor).clamp(min_ns, max_ns) } else { min_ns }
+    }
+
+    /// How long an answer to data may take, nanoseconds: [`Rtt::timeout_ns`], and longer while nothing has been measured.
+    pub fn answer_ns(&self) -> u64 {
+        if self.measured { self.timeout_ns() } else { self.timeout_ns().max(INITIAL_TIMEOUT_NS) }
     }
 
     /// RTT + 4 RTTVar, nanoseconds: how long an answer may take. Section 4 has the factor at the other term; libudt has it here.

@@ -37,6 +37,21 @@ fn data_after_a_pause_is_sent_once() {
     }
 }
 
+/// The handshake's requests have been repeated by then, and the listener has measured nothing. UDT's slow start would end with the
+/// first timeout.
+#[test]
+fn nothing_is_taken_for_lost_over_a_long_path() {
+    for rtt_ms in [366, 700] {
+        let mut pair = pair(RateControl::Native, 1.25e8, rtt_ms * MS, 1e8, 1);
+        (pair.a.to_write, pair.b.to_write) = (100_000, 100_000);
+        pair.run_to(pair.now_ns + 4 * SECOND);
+        for (host, other) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+            let counters = host.connection.snapshot(pair.now_ns).counters;
+            assert_eq!((counters.pkt_retrans, other.read), (0, 100_000), "{rtt_ms} ms");
+        }
+    }
+}
+
 #[test]
 fn lengths_that_fill_no_packet() {
     for bytes in [0, 1, 1455, 1456, 1457, 100_001] {
