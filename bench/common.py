@@ -33,12 +33,17 @@ def machine() -> str:
 
 @dataclass
 class Timed:
-    """A finished command: real and processor time in s, its largest process in MB, its last line as JSON."""
+    """A finished command: real and processor time in s, its largest process in MB, its lines of JSON."""
 
     wall_s: float
     cpu_s: float
     peak_mb: float
-    last: dict[str, Any]
+    lines: list[dict[str, Any]]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last line."""
+        return self.lines[-1] if self.lines else {}
 
 
 def timed(command: Sequence[str]) -> Timed:
@@ -49,10 +54,9 @@ def timed(command: Sequence[str]) -> Timed:
     wall = time.monotonic() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    lines = done.stdout.splitlines()
-    last = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
-    peak = last.get("real", {}).get("memory_bytes", 0) / 1e6
-    return Timed(wall, cpu, peak, last)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    peak = lines[-1].get("real", {}).get("memory_bytes", 0) / 1e6 if lines else 0.0
+    return Timed(wall, cpu, peak, lines)
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:

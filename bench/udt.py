@@ -5,6 +5,12 @@ that of both ends' processes (wait4) per byte. It needs g++ and libudt-dev. With
 between the two programs instead, in both directions and both roles, checks every byte, and counts the
 transfers that were equal: over veth as it is, then through a relay that loses, duplicates and reorders
 datagrams.
+
+--testbed measures in the testbed instead, over 10 Gb/s:
+
+rate  a given rate over clean paths: its part of the capacity after three round trips, and what was lost
+loss  UDT, with its own law and at given rates, beside TCP with each congestion control, with random losses
+cost  processor time of runs of 100 s, and whether the same seed gives the same record
 """
 
 from __future__ import annotations
@@ -16,9 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from common import ROOT, machine, spread, verdict
+from common import FULLPIPE, ROOT, Timed, machine, spread, timed, verdict
 from namespaces import Run, build, enter, pair
 from udt_relay import Faults, relay
 
@@ -34,6 +42,24 @@ INTEROP_RUNS = 5
 #: After this time a transfer counts as failed: libudt takes about 300 s for 1 GB through the relay.
 INTEROP_SECONDS = 900
 PORT = 5001
+
+#: Round-trip times of the testbed, ms, and the one at which losses and processor time are measured.
+RTTS_MS = (0.4, 11.8, 22.6, 45.6, 91.6, 183, 366)
+RTT_MS = 91.6
+#: The testbed's capacity, b/s; bytes that a frame has more than its IP packet; headers in that over UDT.
+RATE, ETHERNET, HEADERS = 10e9, 14, 44
+#: The given rate, which counts IP packets: 99.2% of what fits into the path.
+PACING = "9.9gbit"
+#: Bar: the least part of the capacity.
+LEAST_PART = 0.97
+#: Transports over TCP and UDT that are compared with random losses, and the seeds of the best of each.
+CCS = "bbr bic cubic highspeed htcp hybla illinois reno scalable vegas veno westwood yeah"
+STREAMS = (1, 8, 16)
+PACINGS = ("5gbit", "9gbit", PACING)
+LOSS = "1e-3"
+SEEDS = 3
+#: Bars: the most processor time of 100 s, s, with each packet size.
+MOST_CPU_S = {1500: 300, 9000: 150}
 
 
 def programs() -> tuple[str, str]:
@@ -165,6 +191,92 @@ def interop(ours: str, libudt: str, runs: int, nbytes: int) -> bool:
     return all_equal
 
 
+def over(path: str, *flags: str) -> Timed:
+    """Measures in the testbed."""
+    return timed([FULLPIPE, "measure", f"lab:rate=10gbit,{path}", "--json", "--quiet", *flags])
+
+
+def given_rate(rtt_ms: float, seconds: int) -> bool:
+    """Measures a given rate over a clean path and prints a line; whether the bars are met."""
+    rate = ["--transport", "udt", "--pacing", PACING, "--buffer", "1GB"]
+    run = over(f"rtt={rtt_ms}ms", *rate, "--duration", f"{seconds}s", "--sample", "20ms")
+    rtt_s, first_s = rtt_ms / 1e3, run.last["streams"][0]["first_s"]
+    seen = [line for line in run.lines if line["kind"] == "sample" and line["end"] == "receiver"]
+    full = [line for line in seen if line["t"] >= first_s + 3 * rtt_s]
+    moved = (full[-1]["bytes"] - full[0]["bytes"]) * 8 / (full[-1]["t"] - full[0]["t"])
+    part = moved / (RATE * (9000 - HEADERS) / (9000 + ETHERNET))
+    # What the sender has learned one round trip later is what was lost in the first one.
+    sent = [line for line in run.lines if line["kind"] == "sample" and line["end"] == "sender"]
+    lost = sum(line["pktSndLoss"] for line in sent)
+    late = sum(line["pktSndLoss"] for line in sent if line["t"] > first_s + 2 * rtt_s)
+    ok = part >= LEAST_PART and late == 0
+    print(f"| {rtt_ms:g} ms | {100 * part:.2f}% | {lost} | {late} | {verdict(ok)} |", flush=True)
+    return ok
+
+
+def rates(seconds: int) -> bool:
+    """Prints the table of a given rate; false if a bar is missed."""
+    print(f"{PACING} over UDT, 9,000 bytes, {seconds} s, buffers of 1 GB\n")
+    print("| RTT | capacity after 3 RTT | packets lost | of these after the first RTT | |")
+    print("|---|---|---|---|---|")
+    good = [given_rate(rtt_ms, seconds) for rtt_ms in RTTS_MS]
+    return all(good)
+
+
+def lossy(flags: Sequence[str], seconds: int, seed: int) -> float:
+    """Measures a transport with random losses; returns its goodput, Gb/s."""
+    path = f"rtt={RTT_MS}ms,loss={LOSS}"
+    words = ["--duration", f"{seconds}s", "--seed", str(seed), *flags]
+    goodput = over(path, *words).last["goodput_bps"] / 1e9
+    print(f"{' '.join(flags)}, seed {seed}: {goodput:.3f} Gb/s", file=sys.stderr, flush=True)
+    return float(goodput)
+
+
+def losses(seconds: int) -> bool:
+    """Prints the best over TCP and over UDT with random losses, and how they compare."""
+    udt = ["--transport", "udt", "--buffer"]
+    # Those of TCP may be as large as they will, but UDT's are in the memory of a process.
+    kinds: dict[str, list[list[str]]] = {
+        "TCP": [["--cc", cc, "--buffer", "1GB", "--streams", f"{n}"] for cc in CCS.split() for n in STREAMS],
+        "UDT, its own law": [[*udt, f"{1000 // n}MB", "--streams", f"{n}"] for n in STREAMS],
+        "UDT at a given rate": [[*udt, "1GB", "--pacing", rate] for rate in PACINGS],
+    }
+    print(f"loss {LOSS}, {RTT_MS} ms, 9,000 bytes, {seconds} s, {SEEDS} seeds\n")
+    print("| | best | goodput, Gb/s | of TCP's |\n|---|---|---|---|")
+    best_tcp = 0.0
+    for name, transports in kinds.items():
+        first = [(lossy(flags, seconds, 1), flags) for flags in transports]
+        goodput, flags = max(first)
+        runs = [goodput, *(lossy(flags, seconds, seed) for seed in range(2, SEEDS + 1))]
+        best_tcp = best_tcp or statistics.median(runs)
+        ratio = statistics.median(runs) / best_tcp
+        print(f"| {name} | `{' '.join(flags)}` | {spread(runs)} | {ratio:.2f} |", flush=True)
+    return True
+
+
+def without_real(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A record without what depends on real time."""
+    return [{key: value for key, value in line.items() if key != "real"} for line in lines]
+
+
+def cost(seconds: int) -> bool:
+    """Prints the processor time of two runs of each packet size, and whether their records agree."""
+    print(f"{machine()}\n{RTT_MS} ms, one stream, UDT's own law, {seconds} s, buffers of 1 GB\n")
+    print("| packets | goodput, Gb/s | processor time, s | bar | same record | |\n|---|---|---|---|---|---|")
+    good = True
+    for mtu, most in MOST_CPU_S.items():
+        words = ["--transport", "udt", "--buffer", "1GB", "--duration", f"{seconds}s"]
+        runs = [over(f"rtt={RTT_MS}ms,mtu={mtu}", *words) for _ in range(2)]
+        same = without_real(runs[0].lines) == without_real(runs[1].lines)
+        cpu = [run.cpu_s for run in runs]
+        ok = same and max(cpu) < most
+        good &= ok
+        goodput = runs[0].last["goodput_bps"] / 1e9
+        figures = " and ".join(f"{one:.0f}" for one in cpu)
+        print(f"| {mtu} | {goodput:.2f} | {figures} | {most} | {same} | {verdict(ok)} |", flush=True)
+    return good
+
+
 def main() -> int:
     """Runs what was asked for; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -186,7 +298,18 @@ def main() -> int:
         default=INTEROP_BYTES,
         help="bytes of each transfer of --interop",
     )
+    parser.add_argument("--testbed", choices=["rate", "loss", "cost"], help="measure in the testbed")
+    parser.add_argument("--seconds", type=int, help="virtual seconds of each run of --testbed")
     args = parser.parse_args()
+    # What runs, and for how long.
+    in_testbed: dict[str, tuple[Callable[[int], bool], int]] = {
+        "rate": (rates, 20),
+        "loss": (losses, 10),
+        "cost": (cost, 100),
+    }
+    if args.testbed:
+        work, seconds = in_testbed[args.testbed]
+        return 0 if work(args.seconds or seconds) else 1
     enter()
     build()
     ours, libudt = programs()
