@@ -11,6 +11,7 @@ from fullpipe.calls.options import (
     Integer,
     Rate,
     Size,
+    Text,
     Time,
     flags_of,
     signature,
@@ -113,6 +114,8 @@ class SelectOptions(TypedDict, total=False):
     size: Size
     duration: Time
     certain: Fraction
+    ssh: Text
+    data_ports: Text
     within: Fraction
 
 
@@ -122,8 +125,8 @@ def select(
     """Chooses a transport for a path from a profile, as `fullpipe select` does.
 
     Args:
-        path: The path: `host` or `host:port` where `fullpipe serve` runs, whose RTT is then measured, or
-            `lab:rtt=91.6ms,rate=10gbit`. None if `rtt` is given.
+        path: The path: `host` or `host:port` where `fullpipe serve` runs, or `ssh:host`, whose RTT is then
+            measured, or `lab:rtt=91.6ms,rate=10gbit`. None if `rtt` is given.
         flags: Further flags of `fullpipe select`, one word an item.
         **options: The flags of `fullpipe select` by name, as in `rtt="91.6ms", rate="10gbit"`
             (:class:`SelectOptions`).
