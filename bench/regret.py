@@ -10,19 +10,16 @@ command as typed. `--typed` measures that alone, and compares it with the capaci
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import statistics
 import sys
-import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common import ROOT, verdict
-from scenarios import CopyFailed, Scenario
+from kept import GRIDFTP_SERVER, Copy, Kept, World, bps
+from scenarios import Scenario
 
 #: Bars: rate as typed over the best found.
 ROWS_BAR, MEDIAN_BAR, TENTH_BAR, WORST_BAR = 0.95, 0.97, 0.90, 0.75
@@ -35,52 +32,20 @@ GRID = [
     ["--loss", "1e-3"],
     ["--steady"],
 ]
-GRIDFTP = [
-    "globus-gridftp-server",
-    *["-aa", "-anonymous-user", "root", "-allow-root", "-allow-disabled-login"],
-    *["-control-interface", "b", "-data-interface", "b", "-p", "2811"],
-]
 SERVE = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/space", "--insecure"]
 
 
-@dataclass(frozen=True)
-class World:
-    """A path with its hosts, in the keys of emulated paths, and megabytes to copy."""
+def counts(world: World) -> bool:
+    """Whether a copy lasts long enough for the bars."""
+    return world.megabytes * 8e6 / world.rate_bps >= COUNTS_S + COUNTS_RTTS * world.rtt_s
 
-    name: str
-    path: str
-    megabytes: int
 
-    @property
-    def rate_bps(self) -> float:
-        """Rate of the line."""
-        return float(self.key("rate").removesuffix("mbit")) * 1e6
-
-    @property
-    def counts(self) -> bool:
-        """Whether a copy lasts long enough for the bars."""
-        rtt_s = float(self.key("rtt").removesuffix("ms")) / 1e3
-        return self.megabytes * 8e6 / self.rate_bps >= COUNTS_S + COUNTS_RTTS * rtt_s
-
-    @property
-    def possible_bps(self) -> float:
-        """Rate of a copy that has all that cross traffic leaves, from 1.5 RTT on."""
-        cross = [
-            part.removeprefix("cross=udp:") for part in self.path.split(",") if part.startswith("cross=")
-        ]
-        left = self.rate_bps - sum(float(rate.removesuffix("mbit")) * 1e6 for rate in cross)
-        bits = self.megabytes * 2**20 * 8
-        return bits / (bits / left + 1.5 * float(self.key("rtt").removesuffix("ms")) / 1e3)
-
-    @property
-    def table(self) -> str:
-        """The path as the content of a TOML table."""
-        parts = (part.split("=") for part in self.path.split(","))
-        return ", ".join(f"{key} = {value}" if key == "mtu" else f'{key} = "{value}"' for key, value in parts)
-
-    def key(self, name: str) -> str:
-        """The value of a key of the path."""
-        return next(part.split("=")[1] for part in self.path.split(",") if part.startswith(f"{name}="))
+def possible_bps(world: World) -> float:
+    """Rate of a copy that has all that cross traffic leaves, from 1.5 RTT on."""
+    cross = [part.removeprefix("cross=udp:") for part in world.path.split(",") if part.startswith("cross=")]
+    left = world.rate_bps - sum(float(rate.removesuffix("mbit")) * 1e6 for rate in cross)
+    bits = world.megabytes * 2**20 * 8
+    return bits / (bits / left + 1.5 * world.rtt_s)
 
 
 def rows() -> list[World]:
@@ -123,30 +88,17 @@ def draw(number: int, seed: int) -> list[World]:
     return worlds
 
 
-def measure(world: World, serve: list[str], copy: list[str]) -> float | None:
+def measure(world: World, copy: Copy) -> float | None:
     """The rate of a copy of random bytes, bit/s; none if it failed."""
     scenario = Scenario(
         path=world.table,
         megabytes=world.megabytes,
         memory_mb=3 * world.megabytes + 6000,
-        serve=serve,
-        copy=copy,
+        serve=copy.serve,
+        copy=copy.command,
         content="/dev/urandom",
     )
-    try:
-        return world.megabytes * 2**20 * 8 / scenario.seconds()
-    except CopyFailed as why:
-        print(f"{world.name}: {why}", file=sys.stderr)
-        return None
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A command that copies, its name in the results, and the server that it needs."""
-
-    name: str
-    serve: list[str]
-    command: list[str]
+    return bps(world, scenario)
 
 
 def ours(flags: list[str]) -> Copy:
@@ -158,7 +110,7 @@ def ours(flags: list[str]) -> Copy:
 def gridftp(streams: int) -> Copy:
     """GridFTP with parallel streams."""
     copy = ["globus-url-copy", "-fast", "-p", str(streams), "file:///space/data", "ftp://b:2811/space/copy"]
-    return Copy(f"globus-url-copy -p {streams}", GRIDFTP, copy)
+    return Copy(f"globus-url-copy -p {streams}", GRIDFTP_SERVER, copy)
 
 
 TYPED = ours([])
@@ -166,51 +118,13 @@ FLAGS = [ours(flags) for flags in GRID]
 PEERS = [gridftp(streams) for streams in (4, 16, 64)]
 
 
-class Kept:
-    """Results in a file of JSON lines, the latest of a world and a command counts."""
-
-    def __init__(self, file: Path) -> None:
-        """Reads what the file holds."""
-        self.file = file
-        self.lock = threading.Lock()
-        self.rates: dict[tuple[str, int, str], float | None] = {}
-        if file.exists():
-            for line in file.read_text().splitlines():
-                one = json.loads(line)
-                self.rates[one["path"], one["megabytes"], one["command"]] = one["bps"]
-
-    def fill(self, worlds: Iterable[World], copies: Iterable[Copy], again: bool, jobs: int) -> None:
-        """Measures what is missing, and with `again` the command as typed, several at a time."""
-
-        def one(world: World, copy: Copy) -> None:
-            bps = measure(world, copy.serve, copy.command)
-            with self.lock, self.file.open("a") as file:
-                self.rates[world.path, world.megabytes, copy.name] = bps
-                file.write(json.dumps({**asdict(world), "command": copy.name, "bps": bps}) + "\n")
-
-        copies = list(copies)
-        with ThreadPoolExecutor(jobs) as pool:
-            missing = [
-                pool.submit(one, world, copy)
-                for world in worlds
-                for copy in copies
-                if (again and copy is TYPED) or (world.path, world.megabytes, copy.name) not in self.rates
-            ]
-            for run in missing:
-                run.result()
-
-    def rate(self, world: World, copy: Copy) -> float:
-        """The rate of a copy, bit/s; 0 if it failed."""
-        return self.rates[world.path, world.megabytes, copy.name] or 0.0
-
-
 def typed_alone(worlds: Iterable[World], kept: Kept) -> None:
     """Prints the rates as typed, the lowest share of what is possible first."""
     print("| path | MB | as typed, Gb/s | possible | share | counts |\n|---|---|---|---|---|---|")
-    for world in sorted(worlds, key=lambda world: kept.rate(world, TYPED) / world.possible_bps):
+    for world in sorted(worlds, key=lambda world: kept.rate(world, TYPED) / possible_bps(world)):
         typed = kept.rate(world, TYPED)
-        figures = f"{typed / 1e9:.3f} | {world.possible_bps / 1e9:.3f} | {typed / world.possible_bps:.2f}"
-        print(f"| {world.path} | {world.megabytes} | {figures} | {'yes' if world.counts else ''} |")
+        figures = f"{typed / 1e9:.3f} | {possible_bps(world) / 1e9:.3f} | {typed / possible_bps(world):.2f}"
+        print(f"| {world.path} | {world.megabytes} | {figures} | {'yes' if counts(world) else ''} |")
 
 
 def main() -> int:
@@ -224,10 +138,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="copies that are measured at a time")
     parser.add_argument("--keep", type=Path, default=ROOT / "runs" / "regret.ndjson")
     args = parser.parse_args()
-    args.keep.parent.mkdir(parents=True, exist_ok=True)
     kept = Kept(args.keep)
     worlds = rows() if args.rows else draw(args.worlds, args.seed)
-    kept.fill(worlds, [TYPED] if args.typed else [TYPED, *FLAGS, *PEERS], args.again, args.jobs)
+    copies = [TYPED] if args.typed else [TYPED, *FLAGS, *PEERS]
+    kept.fill(worlds, copies, measure, TYPED if args.again else None, args.jobs)
     if args.typed:
         typed_alone(worlds, kept)
         return 0
@@ -243,9 +157,9 @@ def main() -> int:
         ftp = max(kept.rate(world, copy) for copy in PEERS)
         share = typed / max(typed, best)
         bar = ROWS_BAR if args.rows else WORST_BAR
-        ok = (share >= bar or not (args.rows or world.counts)) and typed >= ftp
+        ok = (share >= bar or not (args.rows or counts(world))) and typed >= ftp
         good &= ok
-        if args.rows or world.counts:
+        if args.rows or counts(world):
             shares.append(share)
         figures = f"{typed / 1e9:.2f} | {best / 1e9:.2f} | `{flags}` | {ftp / 1e9:.2f} | {share:.2f}"
         print(f"| {world.path} | {world.megabytes} | {figures} | {verdict(ok)} |", flush=True)

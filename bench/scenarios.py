@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common import FULLPIPE
 
-#: Seconds of virtual time until the copy starts.
+#: Seconds of virtual time until a copy from memory starts.
 START_S = 5
 SSHD = """\
 HostKey {folder}/host
@@ -52,13 +52,13 @@ class CopyFailed(SystemExit):
 
 @dataclass(frozen=True)
 class Scenario:
-    """A file of random or equal bytes at /space/data, a server, and a copy."""
+    """A file of random or equal bytes, a server, and a copy."""
 
     #: The path as the content of a TOML table.
     path: str
-    #: Size of the file in MiB, and memory of the guest in MB.
+    #: Size of the file in MiB, and memory of the guest in MB (none: what the testbed gives it).
     megabytes: int
-    memory_mb: int
+    memory_mb: int | None
     serve: list[str]
     copy: list[str]
     #: The end at which the file is made, and what it is made of.
@@ -68,20 +68,25 @@ class Scenario:
     sysctl: dict[str, str] = field(default_factory=dict)
     #: Seeds everything random in the guest.
     seed: int = 1
+    #: The file. On a disk it is written past the page cache, so that the copy has to read it there.
+    file: str = "/space/data"
+    #: Seconds of virtual time until the copy starts; the file has to be there by then.
+    start_s: int = START_S
 
     def text(self) -> str:
         """The scenario for `fullpipe lab run`."""
         count = f"count={self.megabytes}"
-        fill = ["dd", f"if={self.content}", "of=/space/data", "bs=1M", count, "status=none"]
-        text = [
-            f"path = {{ {self.path} }}",
-            f"seed = {self.seed}",
-            f'space = "{self.megabytes * 2 + 200}MB"',
-            f'memory = "{self.memory_mb}MB"',
-        ]
+        fill = ["dd", f"if={self.content}", f"of={self.file}", "bs=1M", count, "status=none"]
+        text = [f"path = {{ {self.path} }}", f"seed = {self.seed}"]
+        if self.file.startswith("/disk/"):
+            fill.append("oflag=direct")
+        else:
+            text.append(f'space = "{self.megabytes * 2 + 200}MB"')
+        if self.memory_mb:
+            text.append(f'memory = "{self.memory_mb}MB"')
         if self.sysctl:
             text += ["[sysctl]", *(f'"{key}" = "{value}"' for key, value in self.sysctl.items())]
-        for end, start, run in ((self.source, 0, fill), ("b", 1, self.serve), ("a", START_S, self.copy)):
+        for end, start, run in ((self.source, 0, fill), ("b", 1, self.serve), ("a", self.start_s, self.copy)):
             text += ["[[program]]", f'end = "{end}"', f'start = "{start}s"', f"run = {json.dumps(run)}"]
             text += [f"wait = {json.dumps(run is not self.serve)}"]
         return "\n".join(text)
@@ -94,8 +99,8 @@ class Scenario:
             command = [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)]
             done = subprocess.run(command, check=False, capture_output=True, text=True)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        ran = [line for line in lines if line.get("start_s") == START_S]
+        ran = [line for line in lines if line.get("start_s") == self.start_s]
         if done.returncode or not ran or ran[0].get("ended") != {"exit": 0}:
             said = [line.get("stderr", "") for line in lines if line.get("stderr")]
             raise CopyFailed(f"{' '.join(self.copy)}: {done.stderr.strip()} {' '.join(said)}")
-        return float(ran[0]["end_s"]) - START_S
+        return float(ran[0]["end_s"]) - self.start_s
