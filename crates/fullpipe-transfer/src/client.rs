@@ -74,7 +74,8 @@ pub struct Sending {
     pub transport: Transport,
     /// The law by which SOBAS sets window and pacing during the transfer; `None` for a transport that stays as it is.
     pub sizing: Option<SizingMode>,
-    /// Number of streams to open besides those of the transport. They send when SOBAS lets them.
+    /// Number of streams to open besides those of the transport. They send when SOBAS lets them, or without it when disks call
+    /// for them.
     pub spare: u16,
 }
 
@@ -409,8 +410,8 @@ fn introduce(
         let between = between(order.endpoint, line, trip, sends, ours.clone(), theirs.clone());
         let Sending { transport, sizing, spare } = (order.choose)(&between)?;
         let sizing = sizing.map(|law| law.with(&between.sender));
-        // Without a law that paces nobody could tell when they are of use.
-        let spare = if sizing.is_some_and(SizingMode::paces) { spare } else { 0 };
+        // With a law that does not pace, nobody could tell when they are of use. Without one, the disks do.
+        let spare = if sizing.is_none_or(SizingMode::paces) { spare } else { 0 };
         let rtt_ns = (trip.seconds * 1e9) as u64;
         // A trial of several addresses waits for the port anyway.
         let port = if trip.seconds >= join::FAR_S && line.addresses.len() == 1 { wished } else { 0 };

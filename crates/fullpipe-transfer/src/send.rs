@@ -1,5 +1,6 @@
 //! The sending end: walks the sources or reads standard input, decides what goes next, and feeds the streams.
 
+mod disk_streams;
 pub mod input;
 mod input_blocks;
 pub mod notsent;

@@ -92,7 +92,7 @@ pub(crate) fn run(
     let all = || {
         let Negotiated { role, options, terms, streams, sending, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
-        let sends = role.sends();
+        let (sends, sized) = (role.sends(), sizing.is_some());
         sobas::start(session, sizing, (&streams, sending), sends, &counters)?;
         let ((summary, skipped), (trace, peer_samples), losses, removed) = match role {
             Role::Send(from) => {
@@ -102,7 +102,7 @@ pub(crate) fn run(
                 let handles = stream::handles(&streams);
                 let observe = || -> Vec<_> { handles.iter().map(|stream| stream.observe().ok()).collect() };
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
-                let sender = Sender::start(session.clone(), options, from, (streams, sending), terms, counters)?;
+                let sender = Sender::start(session.clone(), options, from, (streams, sending), sized, terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &mut || {
                     let seen = observe();

@@ -302,3 +302,24 @@ fn a_copy_goes_on_after_its_disk_could_not_be_written() {
     // What was written before the error is not sent again.
     assert!(text.contains(" of it already there, or holes)"), "{text}");
 }
+
+#[test]
+fn a_disk_that_answers_late_gets_more_streams_in_a_local_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("file");
+    fs::File::create(&source).unwrap().set_len(400_000_000).unwrap();
+    // Two streams, as many as start there, write 1 MiB each 20 ms.
+    let path = "lab:rtt=0.2ms,rate=10gbit,disk_b=1GB/s+latency:20ms+keep:no:/disk/";
+    let seconds = |flags: &str| {
+        let words = ["cp", "--json", "--no-encrypt", source.to_str().unwrap(), path];
+        let words: Vec<&str> = words.into_iter().chain(flags.split_whitespace()).collect();
+        let lines = common::json_lines(&common::fullpipe_args(&words));
+        let done = lines.last().unwrap();
+        assert_eq!(done["exit_code"], 0, "{done}");
+        done["seconds"].as_f64().unwrap()
+    };
+    let (typed, two) = (seconds(""), seconds("-n 2"));
+    assert!(two > 3.5 && typed < 0.5 * two, "{typed} s, and {two} s on two streams");
+    let steady = seconds("--steady");
+    assert!((steady / two - 1.0).abs() < 0.05, "{steady} s: nothing is adjusted");
+}

@@ -209,7 +209,7 @@ fn choose(order: &Order<'_>, hosts: &[Host; 2], path: (f64, Option<u32>)) -> Res
     let between = Between { rtt_s: path.0, via, relayed: false, mtu: path.1, sender, receiver };
     let Sending { transport, sizing, spare } = (order.choose)(&between)?;
     let sizing = sizing.map(|law| law.with(&between.sender));
-    let spare = if sizing.is_some_and(SizingMode::paces) { spare } else { 0 };
+    let spare = if sizing.is_none_or(SizingMode::paces) { spare } else { 0 };
     let rtt_ns = (path.0 * 1e9) as u64;
     Ok(Connect { transport, spare, sizing, rtt_ns, terms: None, port: 0, relays: via == Via::Ssh })
 }

@@ -434,7 +434,7 @@ pub struct Options {
 pub struct Connect {
     /// Congestion control, number of streams, buffers and pacing.
     pub transport: Transport,
-    /// Number of streams to open besides. They do not send until SOBAS lets them.
+    /// Number of streams to open besides. They do not send until SOBAS lets them, or without it until disks call for them.
     pub spare: u16,
     /// The law by which SOBAS sets window and pacing during the transfer. `None` turns SOBAS off.
     pub sizing: Option<SizingMode>,

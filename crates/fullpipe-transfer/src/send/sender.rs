@@ -27,6 +27,7 @@ use crate::protocol::message::{Message, Options, Removed, Summary, Terms, Want};
 use crate::protocol::name::{Name, printable};
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
+use crate::send::disk_streams::{DiskStreams, Seen};
 use crate::send::input::TOTALS_INTERVAL;
 use crate::send::outgoing::{Outgoing, OutgoingFile};
 use crate::send::schedule::{self, Plan};
@@ -117,6 +118,10 @@ pub struct Sender {
     pub(super) changed: Condvar,
     /// Wakes streams that may not take work yet. They would be woken for each block otherwise.
     pub(super) released: Condvar,
+    /// Guards the number of streams that disks call for; `None` where something else decides that.
+    disk_streams: Option<Mutex<DiskStreams>>,
+    /// The time that the decisions on it count from.
+    begun: Instant,
     /// Guards what was removed of the sources. It is held while a source is removed.
     pub(super) removals: Mutex<Removals>,
     /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
@@ -126,8 +131,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the threads of a sending end. Of the streams, the given number send from the start. The session ends with the
-    /// receiver's last message.
+    /// Starts the threads of a sending end. Of the streams, the given number send from the start; where no law adjusts them
+    /// (`sized`), the others follow if disks call for them. The session ends with the receiver's last message.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -136,6 +141,7 @@ impl Sender {
         options: Options,
         from: Outgoing,
         (streams, sending): (Vec<Stream>, u16),
+        sized: bool,
         terms: Terms,
         counters: Arc<Counters>,
     ) -> Result<Arc<Sender>, TransferError> {
@@ -171,6 +177,8 @@ impl Sender {
             tags: terms.tags,
             block,
             state: Mutex::new(state),
+            disk_streams: (!sized).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),
+            begun: Instant::now(),
             removals: Mutex::default(),
             changed: Condvar::new(),
             released: Condvar::new(),
@@ -217,6 +225,21 @@ impl Sender {
     /// Bytes that no stream has taken yet; `None` as long as the walk or small files add to them.
     pub(crate) fn rest(&self) -> Option<u64> {
         lock(&self.state).plan.rest()
+    }
+
+    /// Lets as many streams send as the disks of both ends call for.
+    fn follow_disks(&self) {
+        let Some(streams) = &self.disk_streams else { return };
+        let seen = Seen {
+            at_ns: self.begun.elapsed().as_nanos() as u64,
+            bytes: self.counters.come_bytes.load(Ordering::Relaxed),
+            sender: self.counters.times(),
+            receiver: *lock(&self.counters.other),
+        };
+        if let Some(sending) = lock(streams).see(seen) {
+            lock(&self.state).sending = sending;
+            self.released.notify_all();
+        }
     }
 
     /// This end's samples and the receiver's, if samples were asked for.
@@ -549,6 +572,7 @@ impl Handler for Sender {
                 self.counters.done_bytes.store(bytes, Ordering::Relaxed);
                 self.counters.done_files.store(files, Ordering::Relaxed);
                 *lock(&self.counters.other) = times;
+                self.follow_disks();
                 let before = std::mem::replace(&mut lock(&self.state).moved_there, moved);
                 self.session.moved(u64::from(before != moved));
             }

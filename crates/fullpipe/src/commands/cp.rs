@@ -321,7 +321,7 @@ impl Copy<'_> {
         let choose = |between: &Between| {
             let how = self.how.borrow();
             let chosen = how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
-            let spare = how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
+            let spare = how.spare(&chosen, between, explain::known_bytes(self.way));
             let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing, spare };
             self.chosen.replace(Some((chosen, between.clone())));
             Ok(sending)

@@ -67,6 +67,10 @@ const MOST_STREAMS: [(f64, u16); 3] = [(LOCAL_S, 16), (5e-3, 32), (20e-3, MAX_ST
 const HYBLA_FAST_S: f64 = 50e-3;
 /// Smaller copies open no spare streams, bytes: they are over before the path has been measured.
 const SPARE_FROM_BYTES: u64 = 4 << 20;
+/// Most streams of a copy in a local network. All but the first few send only where a disk gives more to more of them.
+const MOST_LOCAL_STREAMS: u16 = 16;
+/// Smaller copies there open no spare streams, bytes: they are over before a disk shows what it gives.
+const LOCAL_SPARE_FROM_BYTES: u64 = 256 << 20;
 /// Streams where the profile offers no transport that these kernels can use.
 const FALLBACK_STREAMS: u16 = 4;
 
@@ -102,8 +106,16 @@ impl TransportArgs {
     }
 
     /// Number of streams to open besides the chosen ones, for a copy of so many bytes if that is known. They send once the
-    /// path has been measured, if they are of use then.
-    pub fn spare(&self, chosen: &Chosen, rtt_s: f64, bytes: Option<u64>) -> u16 {
+    /// path has been measured, or in a local network the disks, if they are of use then.
+    pub fn spare(&self, chosen: &Chosen, between: &Between, bytes: Option<u64>) -> u16 {
+        let rtt_s = between.rtt_s;
+        if rtt_s < LOCAL_S && chosen.sizing.is_none() {
+            let small = bytes.is_some_and(|bytes| bytes < LOCAL_SPARE_FROM_BYTES);
+            let is_pinned = self.streams.is_some() || self.steady || self.buffer.is_some() || self.pacing.is_some();
+            let is_tcp = between.via != Via::Ssh && chosen.transport.protocol() == Protocol::Tcp;
+            let most = if small || is_pinned || !is_tcp { 0 } else { MOST_LOCAL_STREAMS };
+            return most.saturating_sub(chosen.transport.streams);
+        }
         let small = bytes.is_some_and(|bytes| bytes < SPARE_FROM_BYTES);
         // Hybla fills a long path by itself within three round trips.
         let fast = chosen.transport.cc == "hybla" && rtt_s >= HYBLA_FAST_S;
@@ -401,7 +413,7 @@ fn is_for_copy(transport: &Transport) -> bool {
 /// streams is its own, and not that of a flag.
 fn local(rtt_s: f64, sender: &Limits, explains_streams: bool) -> Chosen {
     let (streams, rtt_ms) = (local_streams(), rtt_s * 1e3);
-    let number = format!("{streams} streams: at {rtt_ms:.3} ms, processors limit the rate, not windows");
+    let number = format!("{streams} streams: at {rtt_ms:.3} ms, processors or disks limit the rate, not windows");
     let mut why: Vec<String> = explains_streams.then_some(number).into_iter().collect();
     if !has(sender, "cubic") {
         why.push(format!(
@@ -555,7 +567,7 @@ mod tests {
             let profile = ["cp", "--profile", file.path().to_str().unwrap()];
             let how = Words::parse_from(profile.into_iter().chain(words.split_whitespace())).how;
             let chosen = how.choose(between).map_err(|e| e.to_string()).unwrap();
-            (how.spare(&chosen, between.rtt_s, None), chosen)
+            (how.spare(&chosen, between, None), chosen)
         };
         let (spare, chosen) = with(&file, "", &path);
         let Transport { cc, streams, buffer, pacing, dscp: _, mss: _ } = chosen.transport;
@@ -589,6 +601,26 @@ mod tests {
         // Little more is not worth it, and nothing is said.
         let (_, chosen) = with(&profile(2.1, 9.5, 2.0), "", &path);
         assert!(chosen.transport.cc == "cubic" && chosen.lacking.is_none(), "{:?}", chosen.why);
+    }
+
+    #[test]
+    fn a_copy_in_a_local_network_has_spare_streams_unless_a_flag_pins_them() {
+        let limits = Limits { ccs: vec!["cubic".to_owned()], ..Limits::default() };
+        let between =
+            Between { rtt_s: 1e-4, via: Via::Tcp, relayed: false, mtu: None, sender: limits.clone(), receiver: limits };
+        let spare = |words: &str, between: &Between, bytes| {
+            let how = Words::parse_from(std::iter::once("cp").chain(words.split_whitespace())).how;
+            let chosen = how.choose(between).map_err(|e| e.to_string()).unwrap();
+            how.spare(&chosen, between, bytes)
+        };
+        for bytes in [None, Some(1 << 30)] {
+            assert_eq!(spare("", &between, bytes), MOST_LOCAL_STREAMS - local_streams());
+        }
+        assert_eq!(spare("", &between, Some(100 << 20)), 0);
+        for pins in ["-n 2", "--steady", "--buffer 4MB", "--pacing 1gbit", "--transport udt"] {
+            assert_eq!(spare(pins, &between, None), 0, "{pins}");
+        }
+        assert_eq!(spare("", &Between { via: Via::Ssh, ..between }, None), 0);
     }
 
     #[test]

@@ -1,0 +1,121 @@
+//! Decides how many streams send where disks limit a copy over a local network. Pure.
+//!
+//! Each stream has one read and one write under way. A disk that answers late, or that works on many requests at once, then gives
+//! more the more streams there are; one whose rate is the limit does not. Nobody can tell the two apart but by trying.
+
+use crate::protocol::message::Times;
+
+/// Least bytes and nanoseconds over which a rate is measured: several reads of each stream.
+const WINDOW_BYTES: u64 = 16 << 20;
+const WINDOW_NS: u64 = 150_000_000;
+/// Least fraction of its time for which each stream waits for the disk of an end that limits a copy. Streams that copy to and from
+/// memory share their time with hashing and the network.
+const BUSY: f64 = 0.7;
+/// Times as many streams are tried.
+const STEP: u16 = 4;
+/// Least gain in rate for which more streams stay.
+const GAIN: f64 = 1.1;
+
+/// How far a copy is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// The time, nanoseconds.
+    pub(super) at_ns: u64,
+    /// Bytes of content that have come.
+    pub(super) bytes: u64,
+    /// Times of the streams of both ends so far.
+    pub(super) sender: Times,
+    pub(super) receiver: Times,
+}
+
+/// The number of streams of a copy, as disks call for it.
+pub(super) struct DiskStreams {
+    sending: u16,
+    most: u16,
+    /// Where the rate that is being measured began.
+    from: Option<Seen>,
+    /// The streams and the rate before more were tried.
+    before: Option<(u16, f64)>,
+    /// Whether nothing more is tried.
+    over: bool,
+}
+
+impl DiskStreams {
+    /// For a copy on `sending` streams at first, and on `most` at most.
+    pub(super) fn new(sending: u16, most: u16) -> DiskStreams {
+        DiskStreams { sending, most, from: None, before: None, over: sending >= most }
+    }
+
+    /// Takes in how far the copy is. Returns how many streams are to send from now on, if that changes.
+    pub(super) fn see(&mut self, seen: Seen) -> Option<u16> {
+        let Some(from) = self.from else {
+            self.from = (seen.bytes > 0).then_some(seen);
+            return None;
+        };
+        let (bytes, ns) = (seen.bytes.saturating_sub(from.bytes), seen.at_ns.saturating_sub(from.at_ns));
+        if self.over || bytes < WINDOW_BYTES || ns < WINDOW_NS {
+            return None;
+        }
+        self.from = Some(seen);
+        let rate = bytes as f64 / ns as f64;
+        let wait = |now: Times, then: Times| now.disk.saturating_sub(then.disk) as f64 / ns as f64;
+        let waits = wait(seen.sender, from.sender).max(wait(seen.receiver, from.receiver));
+        if let Some((streams, before)) = self.before.take()
+            && rate < GAIN * before
+        {
+            (self.sending, self.over) = (streams, true);
+            return Some(streams);
+        }
+        self.over = self.sending >= self.most;
+        if self.over || waits < BUSY * f64::from(self.sending) {
+            return None;
+        }
+        self.before = Some((self.sending, rate));
+        self.sending = self.sending.saturating_mul(STEP).min(self.most);
+        Some(self.sending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies for some seconds; `stage` gives, for a number of streams, the rate in bytes per ns and the fraction of its time that
+    /// each stream waits for the disk of the receiver. Returns the numbers of streams, one for each change.
+    fn copy(stage: impl Fn(f64) -> (f64, f64)) -> Vec<u16> {
+        let (mut streams, mut seen) = (DiskStreams::new(2, 16), Vec::new());
+        let (mut sending, mut bytes, mut disk) = (2_u16, 1.0, 0.0);
+        for tick in 1..=50 {
+            let (rate, waits) = stage(f64::from(sending));
+            bytes += rate * 2e8;
+            disk += waits * 2e8 * f64::from(sending);
+            let receiver = Times { disk: disk as u64, ..Times::default() };
+            let now = Seen { at_ns: tick * 200_000_000, bytes: bytes as u64, sender: Times::default(), receiver };
+            if let Some(more) = streams.see(now) {
+                seen.push(more);
+                sending = more;
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_disk_that_answers_late_gets_more_streams() {
+        // 1 MiB each 5 ms for each stream, 1.2 GB/s at most.
+        assert_eq!(copy(|n| ((0.21 * n).min(1.2), 0.95)), [8, 16, 8], "16 are no faster than 8");
+        assert_eq!(copy(|n| (0.05 * n, 0.95)), [8, 16]);
+    }
+
+    #[test]
+    fn a_disk_whose_rate_is_the_limit_keeps_its_streams_after_one_trial() {
+        assert_eq!(copy(|_| (0.5, 0.98)), [8, 2]);
+        // Many places make it slower.
+        assert_eq!(copy(|n| (0.2 / n, 0.98)), [8, 2]);
+    }
+
+    #[test]
+    fn nothing_is_tried_where_no_disk_limits_or_too_little_comes() {
+        assert!(copy(|n| (1.2, 0.6 / n)).is_empty());
+        assert!(copy(|_| (0.0001, 0.98)).is_empty());
+    }
+}
