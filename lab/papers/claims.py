@@ -31,6 +31,8 @@ class _Clause(_Table):
     """The paper's number, as printed or read."""
     because: str = ""
     """The known reason of a difference."""
+    remark: str = ""
+    """In what the clause is not the paper's text."""
     where: Conditions = {}
     """Conditions of all runs of the clause, beside the defaults of the file."""
     each: dict[str, list[Value]] = {}

@@ -95,12 +95,15 @@ def _section(claim: Claim, judged: Sequence[Judged]) -> list[str]:
     for number, one in enumerate(judged, 1):
         name = f"{number}. {one.clause.says}"
         lines.append(f"| {name} | {one.clause.printed} | {ours(one)} | {_n(one)} | **{_verdict(one)}** |")
-    notes = [(number, _why(one)) for number, one in enumerate(judged, 1)]
+    notes = [
+        (number, note)
+        for number, one in enumerate(judged, 1)
+        for note in (_why(one), one.clause.remark)
+        if note
+    ]
     lines += [""]
     lines += [
-        f"- {claim.name}.{number} ({judged[number - 1].clause.source}): {why}."
-        for number, why in notes
-        if why
+        f"- {claim.name}.{number} ({judged[number - 1].clause.source}): {note}." for number, note in notes
     ]
     return lines
 

@@ -78,30 +78,35 @@ def points(found: list[Entry]) -> dict[str, Counter[int]]:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Steps between RTTs with repeats at both ends.
+    """Steps from one RTT with repeats to the transport's next one, over any RTTs of single runs.
 
     Attributes:
         entries: How many transports have such steps.
         steps: How many steps there are.
+        adjacent_entries: How many transports have such steps that skip no RTT.
+        adjacent: How many of the steps skip no RTT.
         sure: Those that surely rise by more than 1%: transport, RTTs in words, ratio.
     """
 
     entries: int
     steps: int
+    adjacent_entries: int
+    adjacent: int
     sure: tuple[tuple[str, str, float], ...]
 
 
 def repeated_rises(found: list[Entry], alpha: float = 0.05) -> Repeated:
-    """Tests every step between RTTs with repeats: t with moderated spreads, one-sided, Holm's correction."""
-    rows = []
+    """Tests every step from one RTT with repeats to the next: moderated t, one-sided, Holm's correction."""
+    rows, adjacent = [], Counter[str]()
     for entry in found:
         at = [i for i, n in enumerate(entry.n) if n > 1]
         for i, j in zip(at, at[1:], strict=False):
+            adjacent[entry.name] += j == i + 1
             words = f"{entry.rtt_ms[i]:g} to {entry.rtt_ms[j]:g} ms"
             means, sds = np.array(entry.mean_bps)[[i, j]], np.array(entry.sd_bps)[[i, j]]
             rows.append((entry.name, words, means, sds / means, np.array(entry.n, dtype=np.float64)[[i, j]]))
     if not rows:
-        return Repeated(0, 0, ())
+        return Repeated(0, 0, 0, 0, ())
     relative, n = (np.array([row[k] for row in rows]) for k in (3, 4))
     df = np.concatenate(n) - 1
     spread = moderate(np.concatenate(relative) ** 2, df, np.full(len(df), _FLOOR**2))
@@ -110,4 +115,5 @@ def repeated_rises(found: list[Entry], alpha: float = 0.05) -> Repeated:
     p = stats.t.sf((np.log(ratio) - np.log(RISE)) / error, float(spread.lent_df) + df.min())
     sure = multipletests(p, alpha, method="holm")[0]
     named = [(row[0], row[1], float(r)) for row, r, s in zip(rows, ratio, sure, strict=True) if s]
-    return Repeated(len({row[0] for row in rows}), len(rows), tuple(named))
+    transports = len({row[0] for row in rows})
+    return Repeated(transports, len(rows), len(+adjacent), adjacent.total(), tuple(named))

@@ -175,9 +175,11 @@ def _shipped() -> list[str]:
     tested = repeated_rises(found)
     lines = [
         f"In [the shipped profile](selection.md#the-shipped-profile), where {single:,} of TCP's {tcp:,} points are of one run,",
-        f"{sum(one.rises for one in found)} of {len(found)} transports rise by more than 1% somewhere. Only {tested.steps} steps of "
-        f"{tested.entries} transports have repeats at both",
-        f"ends. Of those {len(tested.sure)} surely rise:",
+        f"{sum(one.rises for one in found)} of {len(found)} transports rise by more than 1% somewhere. Few RTTs have",
+        f"repeats: from one of them to the next there are {tested.steps} steps of {tested.entries} transports. "
+        f"Of those, {tested.adjacent} steps",
+        f"of {tested.adjacent_entries} transports are between adjacent RTTs; the others skip RTTs with one run. "
+        f"{len(tested.sure)} of the {tested.steps} surely rise:",
         "",
     ]
     return lines + [f"- {name}, {step}: × {number(ratio)}" for name, step, ratio in tested.sure]

@@ -1,16 +1,22 @@
 """Numbers in the prose of docs/explanation/findings.md follow from kept runs, or stand on the linked page."""
 
+import json
+from collections import defaultdict
+
+import numpy as np
 import polars as pl
 import pytest
 from conftest import ROOT
 from lab.papers.__main__ import HOST_NOISE_MS
-from lab.papers.claims import read_claims
-from lab.papers.earlier import read_earlier, read_fits
+from lab.papers.claims import Ratio, read_claims
+from lab.papers.earlier import DRAWS, read_earlier, read_fits
 from lab.papers.keep import Kept
 from lab.papers.three_runs import judge_earlier, judge_transitions, steps
 from lab.papers.three_runs_page import shape_of
 from lab.papers.transitions import VARIANTS
 from lab.papers.verdicts import Judged, judge
+
+from fullpipe.model.decompose import LEVEL_SHARE
 
 EXPLANATION = ROOT / "docs" / "explanation"
 CLAIMS = read_claims()
@@ -45,7 +51,30 @@ def test_buffers(kept: dict[str, list[Judged]]) -> None:
     )
     # Every run, not only the mean: the logarithms of the ratios have no spread.
     assert all(part.low == part.high == 1 for one in (large, kept["S7"][0]) for part in one.parts)
+    assert [part.label for part in large.parts] == ["cc htcp", "cc bbr"]
+    assert [part.label for part in kept["S7"][0].parts] == ["rtt_ms 183.0", "rtt_ms 366.0"]
     assert f"{10e9 * 0.366 / 8 / 1e6:.0f} MB for 10 Gb/s and 366 ms" in FINDINGS
+
+
+def test_buffers_that_no_clause_compares() -> None:
+    where = CLAIMS.defaults | {"host_noise_ms": HOST_NOISE_MS, "size_gb": 1, "cc": "bbr", "streams": 10}
+    sides = [where | {"rtt_ms": 11.8, "buffer": buffer} for buffer in ("1GB", "250MB")]
+    large, normal = Kept.read().cells.paired("goodput_gbps", sides)
+    off = large[large != normal] / normal[large != normal] - 1
+    assert f"{len(off)} of {len(large)} seeds differ, by" in FINDINGS
+    assert f"by {100 * abs(off).min():.1f} to {100 * abs(off).max():.1f}%, both ways." in FINDINGS
+    assert off.min() < 0 < off.max()
+    cells = read_earlier().runs.filter(pl.col("modality") == "10gige")
+    key = ["rtt_ms", "cc", "streams"]
+    two = [cells.filter(pl.col("buffer") == buffer) for buffer in ("1GB", "250MB")]
+    ratio = (
+        two[0]
+        .join(two[1], on=[*key, "seed"])
+        .group_by(key)
+        .agg((pl.col("goodput_gbps") / pl.col("goodput_gbps_right")).log().mean().exp().alias("ratio"))
+    )["ratio"].to_numpy() - 1
+    assert f"Of the {len(ratio)} cells with three runs, {(abs(ratio) < 0.01).sum()} differ by" in FINDINGS
+    assert f"the others by −{-100 * ratio.min():.0f} to {100 * ratio.max():.0f}%.)" in FINDINGS
 
 
 def test_small_buffers(three: dict[tuple[str, int], Judged]) -> None:
@@ -59,14 +88,37 @@ def test_small_buffers(three: dict[tuple[str, int], Judged]) -> None:
 
 def test_ramp_up(kept: dict[str, list[Judged]]) -> None:
     assert f"at 366 ms takes {kept['S5'][0].parts[0].estimate:.1f} s, not 10 s" in FINDINGS
+    assert f"the first 0.1 s whose rate is at least {LEVEL_SHARE:.0%} of the mean" in FINDINGS
+    ten = [part for part in kept["S5"][1].parts if part.p_holds is not None]
+    assert [part.label for part in ten] == ["cc cubic, streams 10"]
+    assert f"(ten streams of CUBIC, {ten[0].estimate:.1f} s); the other five" in FINDINGS
+    assert len(kept["S5"][1].parts) == 6
+
+
+def test_whole_seconds_reach_the_final_rate_later() -> None:
+    found = Kept.read()
+    one = found.runs.filter(pl.col("cc") == "scalable", pl.col("streams") == 1, pl.col("rtt_ms") == 366.0)
+    reached = []
+    for id_ in one["id"]:
+        rate = found.traces.filter(pl.col("id") == id_).sort("second")["mbps"].to_numpy()
+        level = LEVEL_SHARE * float(np.median(rate[-5:]))
+        i = int(np.argmax(rate >= level))
+        reached.append(i + (level - rate[i - 1]) / (rate[i] - rate[i - 1]))
+    assert len(reached) == 10
+    assert {f"{x:.1f}" for x in reached} == {"6.5"}
+    assert "90% of the final rate takes 6.5 s." in FINDINGS
 
 
 def test_bbr(kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]) -> None:
     clean = kept["W"][3]
     assert f"it has {_part(clean, 'rtt_ms 11.8, against htcp'):.2f} times H-TCP's rate" in FINDINGS
     assert clean.holds[[part.label for part in clean.parts].index("rtt_ms 11.8, against htcp")]
-    at_183 = [part.estimate for part in three["W", 4].parts if part.label.startswith("rtt_ms 183.0, against")]
-    assert min(at_183) > 1
+    assert sum(clean.holds) == 1
+    assert not any(clean.fails)
+    others = three["W", 4]
+    for shown, rtt in ((others.holds, "45.6"), (others.fails, "183.0")):
+        sure = {part.label for part, is_sure in zip(others.parts, shown, strict=True) if is_sure}
+        assert sure == {f"rtt_ms {rtt}, against {cc}" for cc in ("htcp", "scalable")}
     smallest = kept["S7"][6]
     assert (smallest.holds, smallest.fails) == ((False, True), (True, False))
     assert kept["S7"][1].verdict == "differs"
@@ -83,10 +135,20 @@ def test_random_loss(kept: dict[str, list[Judged]]) -> None:
     low, high = min(shares[1500]), max(shares[1500])
     assert f"have {100 * low:.0f} to {100 * high:.0f}% of BBR's rate then" in FINDINGS
     low, high = min(shares[9000]), max(shares[9000])
-    assert f"with 9,000 bytes {100 * low:.0f} to {100 * high:.0f}%." in FINDINGS
+    assert f"with 9,000 bytes {100 * low:.0f} to {100 * high:.0f}% (geometric means" in FINDINGS
     open_ = [part.label for part, holds in zip(below.parts, below.holds, strict=True) if not holds]
     assert open_ == ["mtu 9000, queue_bdp 1.0, against scalable"]
     assert not any(below.fails)
+    assert f"One of {len(below.parts)} comparisons is open." in FINDINGS
+    clause = below.clause
+    where = CLAIMS.defaults | clause.where | {"host_noise_ms": HOST_NOISE_MS, "mtu": 9000, "queue_bdp": 1.0}
+    bbr, scalable = Kept.read().cells.paired(
+        "goodput_gbps", [where | {"cc": cc} for cc in ("bbr", "scalable")]
+    )
+    less = 100 * (1 - scalable / bbr)
+    assert f"has {less.min():.1f} to {less.max():.0f}% less than BBR, in all {len(less)} seeds" in FINDINGS
+    assert isinstance(clause, Ratio)
+    assert f"the clause asks for {100 * clause.low - 100:.0f}% more" in FINDINGS
 
 
 def test_scalable_and_cubic(three: dict[tuple[str, int], Judged]) -> None:
@@ -128,6 +190,21 @@ def test_no_reading_of_the_estimator_gives_all_of_the_values() -> None:
     )
 
 
+def test_how_sure_the_transitions_are(three: dict[tuple[str, int], Judged]) -> None:
+    page = _words("papers.md")
+    for index, labels in ((6, ["8 streams"]), (7, ["cc scalable, buffer 250MB", "cc scalable, buffer 1GB"])):
+        sure = [
+            part
+            for part, fails in zip(three["S3", index].parts, three["S3", index].fails, strict=True)
+            if fails
+        ]
+        assert [part.label for part in sure] == labels
+        assert all(part.p_fails == 1 / (1 + DRAWS) for part in sure)
+    assert f"at the floor of {DRAWS:,} draws, 1/{DRAWS + 1:,}." in page
+    (taus,) = {part.note for part in three["S3", 7].parts if "scalable" in part.label}
+    assert set(taus.removesuffix(" ms").split(", ")) == {"91.6"}
+
+
 def test_the_shape_turns_before_the_sigmoid() -> None:
     turnings, shapes = read_fits()
     printed = turnings.filter(
@@ -153,8 +230,29 @@ def test_rises() -> None:
     assert {streams for _, streams, _ in sure} == {3, 5, 7}
 
 
+def test_what_sobas_gains() -> None:
+    rates: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for line in (ROOT / "lab" / "sobas" / "results.ndjson").read_text().splitlines():
+        run = json.loads(line)
+        if run["queue"] == "own":
+            rates[run["cc"], run["path"], run["way"]].append(run["rate_bps"])
+    gains: dict[str, list[float]] = defaultdict(list)
+    for (cc, path, way), runs in rates.items():
+        if way == "sobas":
+            gains[cc].append(100 * float(np.mean(runs) / np.mean(rates[cc, path, "largest"])) - 100)
+    assert {len(some) for some in gains.values()} == {8}
+    least, *reno = sorted(gains["reno"])
+    spans = {cc: f"{min(some):.0f} to {max(some):.0f}%".replace("-", "−") for cc, some in gains.items()}
+    others = (
+        f"On all eight, CUBIC gains {spans['cubic']}, H-TCP {spans['htcp']}, "
+        f"Scalable TCP {spans['scalable']}, BBR {spans['bbr']}"
+    )
+    seven = f"{min(reno):.0f} to {max(reno):.0f}%"
+    assert f"gains {seven} over the largest buffer on seven" in FINDINGS
+    assert f"and {least:.0f}% on the eighth. {others} (`python3" in FINDINGS
+    assert f"on seven of the eight paths: {seven}. {others}." in _words("sobas-results.md")
+
+
 def test_numbers_of_other_pages_stand_there() -> None:
-    assert "gains 24 to 68% over the largest buffer on seven" in FINDINGS
-    assert "on seven of the eight paths: 24 to 68%" in _words("sobas-results.md")
     assert "predicts 1 GB within 0.6% in the median**, and within 8.4% for nine" in FINDINGS
     assert "| 10 Gb/s, 1 GB | 840 | 0.6% | 0.5% | 8.4% |" in _words("model.md")

@@ -57,9 +57,16 @@ def _profile(file: Path, factor: float, n: int = 3) -> Path:
 
 def test_only_a_large_rise_of_repeats_is_sure(tmp_path: Path) -> None:
     risen = repeated_rises(entries(_profile(tmp_path / "risen", 1.2)))
-    assert (risen.entries, risen.steps) == (20, 40)
+    assert (risen.entries, risen.steps, risen.adjacent_entries, risen.adjacent) == (20, 40, 20, 40)
     assert [(name.split()[0], step) for name, step, _ in risen.sure] == [("cc0", "45.6 to 183 ms")]
     assert not repeated_rises(entries(_profile(tmp_path / "flat", 1.0))).sure
+    # An RTT of one run is skipped, and the step over it is not of adjacent RTTs.
+    file = _profile(tmp_path / "skipped", 1.2)
+    profile = json.loads(file.read_text())
+    profile["entries"][0]["n"][1] = 1
+    file.write_text(json.dumps(profile))
+    skipped = repeated_rises(entries(file))
+    assert (skipped.entries, skipped.steps, skipped.adjacent_entries, skipped.adjacent) == (20, 39, 19, 38)
     # One run shows a rise, and proves none.
     single = entries(_profile(tmp_path / "single", 1.2, n=1))
     assert single[0].rises
