@@ -209,7 +209,7 @@ def given_rate(rtt_ms: float, seconds: int) -> bool:
     sent = [line for line in run.lines if line["kind"] == "sample" and line["end"] == "sender"]
     lost = sum(line["pktSndLoss"] for line in sent)
     late = sum(line["pktSndLoss"] for line in sent if line["t"] > first_s + 2 * rtt_s)
-    ok = part >= LEAST_PART and late == 0
+    ok = bool(part >= LEAST_PART and late == 0)
     print(f"| {rtt_ms:g} ms | {100 * part:.2f}% | {lost} | {late} | {verdict(ok)} |", flush=True)
     return ok
 

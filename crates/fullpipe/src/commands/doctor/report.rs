@@ -78,8 +78,11 @@ mod tests {
             findings: vec![finding],
         };
         let read = Report::from_peer(&report.to_json()).unwrap();
-        assert!(!read.to_json().contains("\\u001b") && !read.to_json().contains("\\n"), "{}", read.to_json());
-        assert!(!read.findings[0].words.contains('\u{202e}') && !read.findings[0].fix[0].contains('\n'));
+        let finding = &read.findings[0];
+        let said = [&finding.subject, &finding.words, &finding.fix[0], &read.interfaces[0]];
+        for words in said.into_iter().chain(&finding.read).chain(&read.host) {
+            assert!(!words.chars().any(text::is_unsafe), "{words:?}");
+        }
         assert_eq!((read.costs(), read.findings.len()), (1, 1));
         assert!(Report::from_peer("{}").is_err() && Report::from_peer("").is_err());
     }
