@@ -111,7 +111,9 @@ fn a_grid_is_a_table_with_a_record_for_each_run() {
 fn a_killed_measurement_leaves_nothing() {
     let dir = folder();
     for signal in ["INT", "TERM", "KILL"] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        // A background job of a shell, such as this test may be, would ignore SIGINT.
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT", env!("CARGO_BIN_EXE_fullpipe")])
             .args(["measure", &format!("disk:{}", dir.path().display()), "--write", "--size", "200MB"])
             .args(["--threads", "1-16", "--block", "1MiB-8MiB"])
             .stdout(Stdio::null())
