@@ -8,6 +8,7 @@ BENCH = ROOT / "bench"
 SHARED = {
     "common": set[str](),
     "ends": {"common"},
+    "kept": {"scenarios"},
     "namespaces": set[str](),
     "scenarios": {"common"},
     "udt_relay": set[str](),
