@@ -375,11 +375,15 @@ fn greet(
     if line.await_far_end(&|bytes| session.send_raw(bytes), say)? {
         session.send_all(&flight)?;
     }
-    let theirs = match session.heard(line.first_message()?)? {
-        Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        other => return Err(session.unexpected(&other)),
-    };
-    Ok(theirs)
+    hear_greeting(session, line)
+}
+
+/// Waits for the far end's greeting. Returns what its kernel allows.
+fn hear_greeting(session: &Session, line: &mut ControlChannel) -> Result<Limits, TransferError> {
+    match session.heard(line.first_message()?)? {
+        Message::Hello(hello) => join::greet(&session.peer, hello),
+        other => Err(session.unexpected(&other)),
+    }
 }
 
 /// The agreement with the server.

@@ -155,8 +155,8 @@ pub fn serve(
     serve_session(&session, greeted, Box::new(input), options, &|| Ok(()), &access)
 }
 
-/// Serves one client of a session, whose greeting went as `greeted` says. `untimed` removes the time limit on reads, once the session
-/// watches for stalls.
+/// Serves one client of a session, whose greeting went as `greeted` says. `untimed` removes the time limit on reads, once the
+/// session watches for stalls.
 fn serve_session(
     session: &Arc<Session>,
     greeted: Result<(), TransferError>,

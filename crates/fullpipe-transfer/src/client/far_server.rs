@@ -8,10 +8,9 @@ use fullpipe_net::wire::ProofKey;
 use fullpipe_path::{Host, Rate, Time};
 
 use super::streams::hear;
-use super::{round_trip, unless_stopped};
+use super::{hear_greeting, round_trip, unless_stopped};
 use crate::connection::dial::{self, ControlChannel};
 use crate::connection::endpoint::SshEndpoint;
-use crate::connection::join;
 use crate::connection::session::Session;
 use crate::connection::ssh::FarTask;
 use crate::connection::stop::Stop;
@@ -51,9 +50,7 @@ impl FarServer {
             Ok(FarServer { host: Host { name, port }, key: ProofKey(key), session, line })
         })
     }
-}
 
-impl FarServer {
     /// Measures the round-trip time through ssh, seconds.
     ///
     /// # Errors
@@ -83,10 +80,7 @@ fn listening(
     say: &dyn Fn(&str),
 ) -> Result<(u16, [u8; 32]), TransferError> {
     line.await_far_end(&|bytes| session.send_raw(bytes), say)?;
-    match session.heard(line.first_message()?)? {
-        Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        other => return Err(session.unexpected(&other)),
-    };
+    hear_greeting(session, line)?;
     match hear(session, &mut *line.input)? {
         Message::Measures { port, key } => Ok((port, key)),
         other => Err(session.unexpected(&other)),

@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -36,11 +35,6 @@ const MAX_ERROR_LINES: usize = 100;
 const MAX_ERROR_LINE_BYTES: u64 = 4096;
 /// Most bytes that login scripts may print before the far end's first word.
 const MAX_LOGIN_BYTES: usize = 64 << 10;
-
-/// Least port on which a session may listen (ip(7), `ip_local_port_range`).
-const FIRST_USER_PORT: u16 = 1024;
-/// Bytes that a relay reads at a time: as many as a pipe holds.
-const RELAY_BUFFER: usize = 64 << 10;
 
 /// Most ssh connections that log in at the same time. sshd begins to refuse some at ten (sshd_config(5), MaxStartups).
 pub(crate) const MAX_LOGINS: u16 = 8;
@@ -160,18 +154,12 @@ impl Ssh {
             (None, FarProgram::Named(name)) => command.arg(name).arg("far"),
             (None, FarProgram::Found { .. }) => command.args(["fullpipe", "far"]),
         };
+        let ports = self.endpoint.ports.map(|(first, last)| format!("--data-ports={first}-{last}"));
         match task {
-            FarTask::Session => {}
-            FarTask::Relay(port) => {
-                command.args(["--relay", &port.to_string()]);
-            }
-            FarTask::Measurements => {
-                command.arg("--measure");
-            }
-        }
-        if let (Some((first, last)), FarTask::Session | FarTask::Measurements) = (self.endpoint.ports, task) {
-            command.args(["--data-ports", &format!("{first}-{last}")]);
-        }
+            FarTask::Session => command.args(ports),
+            FarTask::Relay(port) => command.args(["--relay", &port.to_string()]),
+            FarTask::Measurements => command.arg("--measure").args(ports),
+        };
         command
     }
 
@@ -563,54 +551,6 @@ fn socket_pair(transport: &Transport, sends: bool) -> io::Result<(TcpStream, Tcp
     Ok((ours, theirs))
 }
 
-/// Relays bytes between a client's ssh connection and a port of a session on this host, until both directions have ended.
-/// The session believes nobody at its port who does not show its secret, and the client nobody without its certificate.
-///
-/// # Errors
-/// Nothing listens on the port, or the connection broke.
-pub fn relay(port: u16, input: OwnedFd, output: OwnedFd) -> Result<(), TransferError> {
-    let (input, output) = (File::from(input), File::from(output));
-    let failed = |source| TransferError::Lost { peer: "the client".into(), doing: "relaying a data stream", source };
-    relayed(port, input, output).map_err(failed)
-}
-
-fn relayed(port: u16, mut input: File, mut output: File) -> io::Result<()> {
-    if port < FIRST_USER_PORT {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "no session listens on a port of the system's services",
-        ));
-    }
-    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut socket = TcpStream::connect(to)?;
-    socket.set_nodelay(true)?;
-    let mut from = socket.try_clone()?;
-    std::thread::scope(|scope| {
-        let back = std::thread::Builder::new().spawn_scoped(scope, move || {
-            // The output is closed at the end, which tells the client.
-            copy(&mut from, &mut output)
-        })?;
-        let sent = copy(&mut input, &mut socket);
-        let _ = socket.shutdown(if sent.is_ok() { Shutdown::Write } else { Shutdown::Both });
-        let came = back.join().unwrap_or_else(|_| Err(io::Error::other("a relaying thread failed")));
-        sent.and(came)
-    })
-}
-
-/// Copies bytes until they end. `std::io::copy` would use splice(2), which holds a pipe's lock while it waits for a socket: sshd
-/// at the pipe's other end would hang for as long, although it reads and writes without waiting.
-fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
-    let mut buffer = vec![0; RELAY_BUFFER];
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(n) => to.write_all(&buffer[..n])?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -630,7 +570,7 @@ mod tests {
         output.read_exact(&mut [0]).unwrap();
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
-            while input.write_all(&[0; RELAY_BUFFER]).is_ok() {}
+            while input.write_all(&[0; 64 << 10]).is_ok() {}
             let _ = tell.send(());
         });
         stop.cut();
