@@ -26,7 +26,7 @@ import tempfile
 from pathlib import Path
 
 from common import FULLPIPE, ROOT, verdict
-from kept import GRIDFTP_SERVER, Copy, Kept, World, bps
+from kept import Copy, Kept, World, bps, gridftp, ours
 from scenarios import Scenario, ssh_ends
 
 #: Bar: the rate as typed over the best of the grid. Beside a peer it is 1.
@@ -46,7 +46,6 @@ GRID = [
     ["--direct", "off"],
     ["-n", "16", "--direct", "on", "--steady"],
 ]
-SERVE = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/disk", "--insecure"]
 
 
 def draw(number: int, seed: int) -> list[World]:
@@ -94,18 +93,6 @@ def draw(number: int, seed: int) -> list[World]:
     return worlds
 
 
-def ours(flags: list[str]) -> Copy:
-    """`fullpipe cp` with flags."""
-    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--quiet", *flags]
-    return Copy(" ".join(flags) or "as typed", SERVE, [*copy, "/disk/data", "fullpipe://10.0.2.1/copy"])
-
-
-def gridftp(streams: int) -> Copy:
-    """GridFTP with parallel streams."""
-    copy = ["globus-url-copy", "-fast", "-p", str(streams), "file:///disk/data", "ftp://b:2811/disk/copy"]
-    return Copy(f"globus-url-copy -p {streams}", GRIDFTP_SERVER, copy)
-
-
 def rclone(folder: Path) -> Copy:
     """Rclone over SFTP, with its own ssh."""
     far = ["--sftp-host=b", "--sftp-user=root", f"--sftp-key-file={folder}/user", "--sftp-disable-hashcheck"]
@@ -122,11 +109,11 @@ def rsync(folder: Path) -> Copy:
     )
 
 
-TYPED = ours([])
-FLAGS = [ours(flags) for flags in GRID]
+TYPED = ours("/disk", [])
+FLAGS = [ours("/disk", flags) for flags in GRID]
 #: The commands of those over ssh are made when they run, as they need keys.
 OVER_SSH = {"rclone": rclone, "rsync": rsync}
-PEERS = [*(gridftp(streams) for streams in (4, 16)), *(Copy(name, [], [name]) for name in OVER_SSH)]
+PEERS = [*(gridftp("/disk", streams) for streams in (4, 16)), *(Copy(name, [], [name]) for name in OVER_SSH)]
 
 
 def measure(world: World, copy: Copy) -> float | None:

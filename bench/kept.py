@@ -59,6 +59,20 @@ class Copy:
     command: list[str]
 
 
+def ours(folder: str, flags: list[str]) -> Copy:
+    """`fullpipe cp` with flags, of the file `data` in a folder."""
+    serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", folder, "--insecure"]
+    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--quiet", *flags]
+    return Copy(" ".join(flags) or "as typed", serve, [*copy, f"{folder}/data", "fullpipe://10.0.2.1/copy"])
+
+
+def gridftp(folder: str, streams: int) -> Copy:
+    """GridFTP with parallel streams, of the file `data` in a folder."""
+    copy = ["globus-url-copy", "-fast", "-p", str(streams)]
+    places = [f"file://{folder}/data", f"ftp://b:2811{folder}/copy"]
+    return Copy(f"globus-url-copy -p {streams}", GRIDFTP_SERVER, [*copy, *places])
+
+
 def bps(world: World, scenario: Scenario) -> float | None:
     """The rate of a copy in a world, bit/s; none if it failed, which is said."""
     try:

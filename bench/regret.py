@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from common import ROOT, verdict
-from kept import GRIDFTP_SERVER, Copy, Kept, World, bps
+from kept import Copy, Kept, World, bps, gridftp, ours
 from scenarios import Scenario
 
 #: Bars: rate as typed over the best found.
@@ -32,7 +32,6 @@ GRID = [
     ["--loss", "1e-3"],
     ["--steady"],
 ]
-SERVE = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/space", "--insecure"]
 
 
 def counts(world: World) -> bool:
@@ -101,21 +100,9 @@ def measure(world: World, copy: Copy) -> float | None:
     return bps(world, scenario)
 
 
-def ours(flags: list[str]) -> Copy:
-    """`fullpipe cp` with flags."""
-    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--quiet", *flags]
-    return Copy(" ".join(flags) or "as typed", SERVE, [*copy, "/space/data", "fullpipe://10.0.2.1/copy"])
-
-
-def gridftp(streams: int) -> Copy:
-    """GridFTP with parallel streams."""
-    copy = ["globus-url-copy", "-fast", "-p", str(streams), "file:///space/data", "ftp://b:2811/space/copy"]
-    return Copy(f"globus-url-copy -p {streams}", GRIDFTP_SERVER, copy)
-
-
-TYPED = ours([])
-FLAGS = [ours(flags) for flags in GRID]
-PEERS = [gridftp(streams) for streams in (4, 16, 64)]
+TYPED = ours("/space", [])
+FLAGS = [ours("/space", flags) for flags in GRID]
+PEERS = [gridftp("/space", streams) for streams in (4, 16, 64)]
 
 
 def typed_alone(worlds: Iterable[World], kept: Kept) -> None:
