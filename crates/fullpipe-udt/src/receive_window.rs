@@ -1,8 +1,9 @@
 //! How much a receiver lets the other end send: a window that grows with what the reader takes per round trip.
 //!
 //! A fixed window (libudt's) that fills a long, fast path is far too large for a slow reader, whose data would fill it all. So the
-//! window may begin smaller. It grows to several times what is read in a round trip, as Linux sizes TCP's buffers (`tcp_rcv_space_adjust`):
-//! memory follows what path and reader carry, and a peer that wants more held must first have had as much read.
+//! window may begin smaller. It grows to several times what is read in a round trip, as Linux sizes TCP's buffers
+//! (`tcp_rcv_space_adjust`): memory follows what path and reader carry, and a peer that wants more held must first have had as much
+//! read.
 
 /// Times what is read in a round trip that the window has: two round trips for a lost packet that comes again, and as much again, so
 /// that the window grows faster than a slow start, which doubles what is sent in a round trip.

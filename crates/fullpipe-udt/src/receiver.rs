@@ -227,8 +227,8 @@ impl Receiver {
         })
     }
 
-    /// Whether the reader has made much more room, or the window has grown much more, than the sender knows of. libudt sends no such ACK, and its sender then waits
-    /// for its EXP timer.
+    /// Whether the reader has made much more room, or the window has grown much more, than the sender knows of. libudt sends no such
+    /// ACK, and its sender then waits for its EXP timer.
     fn window_opened(&self) -> bool {
         let new = self.limit().saturating_sub(self.granted);
         let left = self.granted.saturating_sub(self.largest + 1);
