@@ -102,7 +102,7 @@ fn main() -> ExitCode {
     let result = match Cli::try_parse().unwrap_or_else(|error| wrong(error)).verb {
         Verb::Measure(args) => measure::run(&args, &Cli::command()),
         Verb::Cp(args) => configured(args).and_then(|args| cp::run(*args)),
-        Verb::Far(args) => far::run(args, &doctor::found),
+        Verb::Far(args) => far::run(args, &doctor::report_for),
         Verb::Serve(args) => serve::run(args),
         Verb::ServeClient => serve::child::run(),
         Verb::Token(args) => token::run(args),

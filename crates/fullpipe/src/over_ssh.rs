@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Command;
 use fullpipe_net::NetError;
-use fullpipe_path::{Classified, ExitClass, Host, Rate, Time, host};
+use fullpipe_path::{Classified, Host, Rate, Time, host};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::far_server::FarServer;
 use fullpipe_transfer::connection::endpoint::{FarProgram, SshEndpoint, Via};
@@ -55,11 +55,21 @@ impl SshArgs {
         let flags = [(self.ssh.is_some(), "--ssh"), (self.data_ports.is_some(), "--data-ports")];
         flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
     }
+
+    /// Refuses these flags where they have no effect.
+    ///
+    /// # Errors
+    /// One is given.
+    pub fn refuse(&self) -> Result {
+        let why = |flag| format!("{flag} is for a host that is reached over ssh; write its name as {MARK}HOST");
+        self.given().map_or(Ok(()), |flag| Err(Failure::usage(why(flag))))
+    }
 }
 
 impl OverSsh {
     /// Finds out how ssh reaches the host of `ssh:HOST`; `None` if the text is another one. What is typed counts more than the
-    /// configuration files. With `quiet`, what takes time is not said. `ports` is the number that the server and the data take.
+    /// configuration files. With `quiet`, what takes time is not said. The server may be silent for `stall` while it starts, or for a
+    /// minute. `needs` is the number of ports that the server and the data take.
     ///
     /// # Errors
     /// The host is none that ssh takes, or a flag or a file is wrong. A flag is given that has no effect without ssh.
@@ -70,14 +80,7 @@ impl OverSsh {
         needs: u16,
         cli: &Command,
     ) -> Result<Option<OverSsh>> {
-        let Some(host) = text.strip_prefix(MARK) else {
-            return match args.given() {
-                Some(flag) => Err(Failure::usage(format!(
-                    "{flag} is for a host that is reached over ssh; write its name as {MARK}HOST"
-                ))),
-                None => Ok(None),
-            };
-        };
+        let Some(host) = text.strip_prefix(MARK) else { return args.refuse().map(|()| None) };
         let name = config::host_name(host);
         let place = host.rsplit_once('@').map_or(host, |(_, place)| place);
         if place.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')) || place.contains("]:") {
@@ -128,7 +131,7 @@ impl OverSsh {
     ///
     /// # Errors
     /// It cannot be started, or the wait was interrupted.
-    pub fn start(&mut self, interrupted: Option<&AtomicBool>) -> Result<&FarServer> {
+    pub fn start(&mut self, interrupted: Option<&AtomicBool>) -> Result<&mut FarServer> {
         let server = match self.server.take() {
             Some(server) => server,
             None => {
@@ -155,12 +158,11 @@ impl OverSsh {
     /// # Errors
     /// The server cannot be started or reached.
     pub fn round_trip(&mut self) -> Result<f64> {
-        match fullpipe_net::measure::round_trip(&self.start(None)?.host, CONNECTS) {
-            Err(NetError::Connect { .. }) => {}
-            asked => return asked.map_err(|error| self.explain(error)),
+        let server = self.start(None)?;
+        match fullpipe_net::measure::round_trip(&server.host, CONNECTS) {
+            Err(NetError::Connect { .. }) => Ok(server.round_trip()?),
+            asked => asked.map_err(|error| self.explain(error)),
         }
-        let server = self.server.as_mut().ok_or_else(ended)?;
-        Ok(server.round_trip()?)
     }
 
     /// Has the host checked for a path. Returns what it has found, in JSON that must not be believed.
@@ -168,9 +170,7 @@ impl OverSsh {
     /// # Errors
     /// The server cannot be started, or its connection broke.
     pub fn check(&mut self, rtt: Time, rate: Rate) -> Result<String> {
-        self.start(None)?;
-        let server = self.server.as_mut().ok_or_else(ended)?;
-        Ok(server.check(rtt, rate)?)
+        Ok(self.start(None)?.check(rtt, rate)?)
     }
 
     /// The error of a server that did not start.
@@ -210,11 +210,6 @@ impl OverSsh {
             _ => error.into(),
         }
     }
-}
-
-/// The error of a server that is gone.
-fn ended() -> Failure {
-    Failure::new(ExitClass::Peer, "the server that ssh has started has ended")
 }
 
 /// The command that connects to a host, with its options: port, identity and jump hosts, as ssh takes them.

@@ -44,9 +44,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), to ssh:HOST (and
-    /// that host for data from here), for a path like lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all
-    /// interfaces]
+    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), to ssh:HOST (and that host for data
+    /// from here), for a path like lab:rtt=91.6ms,rate=10gbit, or check the NFS mount of mount:FOLDER [default: check all interfaces]
     path: Option<String>,
     #[command(flatten)]
     over_ssh: SshArgs,
@@ -85,6 +84,7 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
         }
     }
     if let Some(folder) = args.path.as_deref().and_then(|path| path.strip_prefix("mount:")) {
+        args.over_ssh.refuse()?;
         return of_mount(folder, &args);
     }
     let named = args.path.as_deref().unwrap_or_default();
@@ -123,8 +123,11 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
         findings.push(Finding::far_end(&why));
         findings.sort_by_key(|finding| finding.state);
     }
-    let far = over_ssh.as_mut().map(|over_ssh| checked(over_ssh, &goal)).transpose()?;
-    tell(&args, &goal, &by, &[Some(Report::new(&host, findings)), far].into_iter().flatten().collect::<Vec<_>>())
+    let mut reports = vec![Report::new(&host, findings)];
+    if let Some(over_ssh) = &mut over_ssh {
+        reports.push(checked(over_ssh, &goal)?);
+    }
+    tell(&args, &goal, &by, &reports)
 }
 
 /// What a host is checked for.
@@ -134,7 +137,7 @@ fn yardstick(rtt: Time, rate: Rate, asked: bool) -> Yardstick {
 }
 
 /// Checks this host for a path to the address of another one, which has asked over ssh. Returns what was found, in JSON.
-pub fn found(rtt: Time, rate: Rate, towards: Option<IpAddr>) -> String {
+pub fn report_for(rtt: Time, rate: Rate, towards: Option<IpAddr>) -> String {
     // Without a route, as behind a jump host of another network, all interfaces are checked.
     let interface = towards.and_then(|to| route(&to.to_string(), DEFAULT_PORT).ok().flatten());
     let mut host = Host::read(FilePath::new("/"), interface.as_deref());

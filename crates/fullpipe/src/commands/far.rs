@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use fullpipe_path::{Classified, ExitClass, Rate, Time};
-use fullpipe_transfer::connection::ssh;
+use fullpipe_transfer::connection::relay::relay;
 use fullpipe_transfer::protocol::hello;
 use fullpipe_transfer::resolve::Realm;
 use fullpipe_transfer::server::{self, ServerOptions, measurements};
@@ -95,7 +95,7 @@ pub fn run(args: Args, check: &Check) -> Result {
     let mut output = take_stdout().map_err(missing)?;
     output.write_all(hello::READY).map_err(missing)?;
     let ended = match args.relay {
-        Some(port) => ssh::relay(port, input, output.into()),
+        Some(port) => relay(port, input, output.into()),
         None if args.measure => measurements::serve(input, output.into(), (options.listen, ports), &|rtt, rate| {
             check(rtt, rate, address_of(CLIENT))
         }),

@@ -23,7 +23,7 @@ use fullpipe_net::{Measured, NetError};
 use fullpipe_net::{Progress, Watcher};
 use fullpipe_path::record::Outcome;
 use fullpipe_path::transport::UNLIMITED;
-use fullpipe_path::{Classified, Direction, ExitClass, Host, LabPath, Path, Protocol, Run, Time, Workload};
+use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Protocol, Run, Time, Workload};
 
 pub use self::args::Args;
 use self::intervals::{Intervals, SampleLine};
@@ -220,7 +220,9 @@ fn repeat(mut run: Run, args: &Args, mut over_ssh: Option<OverSsh>) -> Result {
             Err(failure) if times > 1 && failure.is_remote() => {
                 errln!("error: {failure}");
                 failures += 1;
-                over_ssh.as_mut().map(OverSsh::end);
+                if let Some(over_ssh) = &mut over_ssh {
+                    over_ssh.end();
+                }
             }
             Err(failure) => return Err(failure),
         }
@@ -332,17 +334,6 @@ fn read_path(text: &str) -> Result<Path> {
     hints::path(text, storage_of)
 }
 
-/// The error of a measurement to a host.
-fn of_host(error: NetError, host: &Host) -> Failure {
-    match &error {
-        NetError::Connect { .. } => Failure::new(
-            error.class(),
-            format!("{error} 'fullpipe measure ssh:{}' starts it for one measurement", host.name),
-        ),
-        _ => hints::of_host(error, storage_of),
-    }
-}
-
 /// How to measure the storage of a folder.
 fn storage_of(folder: &str) -> String {
     format!("measure its storage as disk:{folder}")
@@ -410,7 +401,7 @@ fn on_host(
     }
     let measured = measured.map_err(|error| match over_ssh {
         Some(over_ssh) => over_ssh.explain(error),
-        None => of_host(error, host),
+        None => hints::of_host(error, storage_of),
     })?;
     live.finish(&measured);
     if args.guest.is_none() {

@@ -223,7 +223,10 @@ fn query(args: &Args, cli: Option<&clap::Command>) -> Result<Query> {
         return Err(Failure::usage(format!("{flag} is 0; give {example}")));
     }
     let mut query = match (&args.path, args.rtt) {
-        (_, Some(rtt)) => Query::from(rtt),
+        (_, Some(rtt)) => {
+            args.over_ssh.refuse()?;
+            Query::from(rtt)
+        }
         (Some(path), None) => {
             let over_ssh =
                 cli.map(|cli| OverSsh::parse(path, &args.over_ssh, (args.json, None), 1, cli)).transpose()?.flatten();

@@ -237,9 +237,20 @@ fn what_is_typed_wrong_is_one_line() {
     ] {
         fails(&host, words, code, part);
     }
-    let plain = Command::new(FULLPIPE).args(["measure", "127.0.0.1", "--data-ports", "7413"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&plain.stderr).contains("write its name as ssh:HOST"), "{plain:?}");
-    assert_eq!(plain.status.code(), Some(2));
+    // Where ssh is not asked, its flags are refused.
+    for words in [
+        "measure 127.0.0.1 --data-ports 7413",
+        "measure disk:/tmp --ssh ssh",
+        "select --rtt 1ms --ssh ssh",
+        "select lab:rtt=1ms,rate=1gbit --ssh ssh",
+        "doctor --ssh ssh",
+        "doctor mount:/ --data-ports 7413",
+    ] {
+        let out = Command::new(FULLPIPE).args(words.split_whitespace()).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        let is_named = said.contains("write its name as ssh:HOST") || said.contains("is for a path between hosts");
+        assert!(is_named && out.status.code() == Some(2), "{words}: {said}");
+    }
 }
 
 /// Writes the user's configuration for the host.

@@ -12,7 +12,7 @@ use fullpipe_transfer::resolve::{is_within, last, transfer};
 
 use super::args::{Args, SEED};
 use super::via::Wanted;
-use crate::config::Reached;
+use crate::config::{self, Reached};
 use crate::failure::{Failure, Result};
 use crate::over_ssh::{self, SSH};
 use crate::ports;
@@ -305,24 +305,26 @@ fn absolute(source: &[u8]) -> Vec<u8> {
     if last(source).is_none() { [&path[..], b"/."].concat() } else { path }
 }
 
-/// A flag, and whether the command line has it.
+/// A flag, without dashes, and whether the command line has it.
 type Given = (&'static str, bool);
 
 /// Refuses flags that are for another kind of far end, as they would have no effect.
 pub fn fits(args: &Args, place: &Place) -> Result<()> {
-    let ssh = [
-        ("--port", args.port.is_some()),
-        ("--identity", args.identity.is_some()),
-        ("--jump", args.jump.is_some()),
-        ("--ssh", args.ssh != SSH),
-        ("--far-program", args.far_program.is_some()),
-        ("--far-binary", args.far_binary.is_some()),
-        ("--no-deploy", args.no_deploy),
-        ("--data-ports", args.data_ports.is_some()),
-        ("--via", args.via != Wanted::Auto),
+    // In the order of the names.
+    let over_ssh = [
+        args.via != Wanted::Auto,
+        args.data_ports.is_some(),
+        args.ssh != SSH,
+        args.port.is_some(),
+        args.identity.is_some(),
+        args.jump.is_some(),
+        args.far_program.is_some(),
+        args.far_binary.is_some(),
+        args.no_deploy,
     ];
-    let server = [("--token-file", args.token_file.is_some()), ("--insecure", args.insecure)];
-    let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != SEED && args.guest.is_none())];
+    let ssh: Vec<Given> = config::OVER_SSH.into_iter().zip(over_ssh).collect();
+    let server: Vec<Given> = config::WITH_SERVER.into_iter().zip([args.token_file.is_some(), args.insecure]).collect();
+    let lab = [("memory", args.memory.is_some()), ("seed", args.seed != SEED && args.guest.is_none())];
     let kinds: [(bool, &str, &[Given]); 3] = [
         (matches!(place, Place::Ssh(..)), "over ssh (HOST:PATH)", &ssh),
         (matches!(place, Place::Server(..)), "to or from a server (fullpipe://)", &server),
@@ -331,10 +333,10 @@ pub fn fits(args: &Args, place: &Place) -> Result<()> {
     for (_, kind, flags) in kinds.iter().filter(|(fits, ..)| !fits) {
         if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
             let more = match (*flag, place) {
-                ("--port", Place::Server(..)) => "; give a server's port in its name: fullpipe://HOST:PORT/",
+                ("port", Place::Server(..)) => "; give a server's port in its name: fullpipe://HOST:PORT/",
                 _ => "",
             };
-            return Err(Failure::usage(format!("{flag} has an effect only on copies {kind}{more}")));
+            return Err(Failure::usage(format!("--{flag} has an effect only on copies {kind}{more}")));
         }
     }
     Ok(())

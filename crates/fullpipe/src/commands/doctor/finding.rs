@@ -142,7 +142,7 @@ impl Finding {
 
     /// A finding that the RTT to the other host could not be measured.
     pub fn far_end(why: &str) -> Finding {
-        let words = format!("could not measure the RTT: {why}; a server has to run on that host");
+        let words = format!("could not measure the RTT: {why}");
         Finding::unseen("far end", words, "fullpipe serve")
     }
 

@@ -21,6 +21,7 @@ pub struct Report {
 }
 
 impl Report {
+    /// What was found about this host.
     pub fn new(host: &Host, findings: Vec<Finding>) -> Report {
         Report {
             host: host.sysctl("kernel.hostname").map(Into::into),
@@ -31,6 +32,9 @@ impl Report {
     }
 
     /// Reads what another host has found. All text is made fit for a terminal.
+    ///
+    /// # Errors
+    /// It is no report.
     pub fn from_peer(found: &str) -> serde_json::Result<Report> {
         let mut value = serde_json::from_str(found)?;
         tame(&mut value);

@@ -26,8 +26,9 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST or HOST:PORT that runs 'fullpipe serve', ssh:HOST (which starts that server there), an emulated path lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys,
-    /// disk:FOLDER for storage, or mount:FOLDER for storage that is mounted over a network or by FUSE
+    /// HOST or HOST:PORT that runs 'fullpipe serve', ssh:HOST (which starts that server there), an emulated path
+    /// lab:rtt=45.6ms,rate=10gbit,..., a TOML file with its keys, disk:FOLDER for storage, or mount:FOLDER for storage that is
+    /// mounted over a network or by FUSE
     pub(super) path: String,
     /// Send over this transport; udt has its own congestion control, or with --pacing a fixed rate; udp sends datagrams at the rate
     /// of --pacing, and counts losses and jitter [default: tcp]
