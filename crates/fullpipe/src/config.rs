@@ -54,7 +54,7 @@ pub const FLAGS: [&str; 22] = [
 ];
 /// Flags that have an effect only on copies over ssh, and those that have one only on copies to or from a server.
 pub const OVER_SSH: [&str; 9] =
-    ["via", "data-ports", "ssh", "port", "identity", "jump", "far-program", "far-binary", "no-deploy"];
+    ["port", "identity", "jump", "ssh", "far-program", "far-binary", "no-deploy", "data-ports", "via"];
 pub const WITH_SERVER: [&str; 2] = ["token-file", "insecure"];
 /// The flags that name files, in which `~/` is the home folder.
 const FILES: [&str; 4] = ["identity", "far-binary", "token-file", "profile"];

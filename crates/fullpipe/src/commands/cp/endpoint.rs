@@ -312,15 +312,15 @@ type Given = (&'static str, bool);
 pub fn fits(args: &Args, place: &Place) -> Result<()> {
     // In the order of the names.
     let over_ssh = [
-        args.via != Wanted::Auto,
-        args.data_ports.is_some(),
-        args.ssh != SSH,
         args.port.is_some(),
         args.identity.is_some(),
         args.jump.is_some(),
+        args.ssh != SSH,
         args.far_program.is_some(),
         args.far_binary.is_some(),
         args.no_deploy,
+        args.data_ports.is_some(),
+        args.via != Wanted::Auto,
     ];
     let ssh: Vec<Given> = config::OVER_SSH.into_iter().zip(over_ssh).collect();
     let server: Vec<Given> = config::WITH_SERVER.into_iter().zip([args.token_file.is_some(), args.insecure]).collect();
