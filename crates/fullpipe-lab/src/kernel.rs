@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{LabError, host};
 
 const CONFIG: &str = include_str!("../../../lab/kernel/config");
-const PATCHES: [(&str, &str); 5] = [
+const PATCHES: [(&str, &str); 7] = [
     (
         "0001-um-jiffies-of-one-millisecond.patch",
         include_str!("../../../lab/kernel/0001-um-jiffies-of-one-millisecond.patch"),
@@ -28,6 +28,14 @@ const PATCHES: [(&str, &str); 5] = [
         include_str!("../../../lab/kernel/0004-net-buffer-limits-for-each-namespace.patch"),
     ),
     ("0005-null_blk-whole-rate.patch", include_str!("../../../lab/kernel/0005-null_blk-whole-rate.patch")),
+    (
+        "0006-um-timers-without-registers.patch",
+        include_str!("../../../lab/kernel/0006-um-timers-without-registers.patch"),
+    ),
+    (
+        "0007-um-copies-in-one-instruction.patch",
+        include_str!("../../../lab/kernel/0007-um-copies-in-one-instruction.patch"),
+    ),
 ];
 /// Approximate number of objects that a build compiles, for the progress bar.
 pub const STEPS: u64 = 1_750;
