@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::path_error::PathError;
 
 /// The keys of a host, as errors list them.
-const KEYS: &str = "tcp_rmem, tcp_wmem, rmem_max, wmem_max, initcwnd, ccs, user";
+const KEYS: &str = "tcp_rmem, tcp_wmem, rmem_max, wmem_max, qdisc, initcwnd, ccs, user";
 /// `net.core.rmem_max` and `wmem_max` as kernels come, bytes (`SK_RMEM_MAX`, include/net/sock.h).
 const STOCK_MAX: u32 = 212_992;
 /// Largest value of `rmem_max` and `wmem_max`, bytes.
@@ -25,6 +25,16 @@ pub enum User {
     Root,
     /// An ordinary user, without privileges.
     User,
+}
+
+/// The queue between a host and its link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostQueue {
+    /// Packets leave as they come.
+    Fifo,
+    /// fq: each stream's packets leave at its pacing rate (`tc-fq(8)`).
+    Fq,
 }
 
 /// A limit of autotuned buffers, bytes: least, first and most (`tcp_rmem`, `tcp_wmem`).
@@ -44,6 +54,8 @@ pub struct LabHost {
     pub rmem_max: u32,
     /// `net.core.wmem_max`, bytes.
     pub wmem_max: u32,
+    /// The queue between the host and its link.
+    pub qdisc: HostQueue,
     /// Initial congestion window of the route, segments; `None` for the kernel's own (10, RFC 6928).
     pub initcwnd: Option<u32>,
     /// Congestion controls that an ordinary user may take (`net.ipv4.tcp_allowed_congestion_control`); empty for the
@@ -83,6 +95,7 @@ impl Base {
             tcp_wmem: [4096, 16_384, 4 << 20],
             rmem_max: most,
             wmem_max: most,
+            qdisc: HostQueue::Fifo,
             initcwnd: None,
             ccs: Vec::new(),
             user: User::Root,
@@ -133,6 +146,13 @@ impl LabHost {
             "tcp_wmem" => self.tcp_wmem = three()?,
             "rmem_max" => self.rmem_max = size()?,
             "wmem_max" => self.wmem_max = size()?,
+            "qdisc" => {
+                self.qdisc = match value {
+                    "fifo" => HostQueue::Fifo,
+                    "fq" => HostQueue::Fq,
+                    _ => return Err(bad(format!("qdisc: '{value}' is neither fifo nor fq"))),
+                };
+            }
             "initcwnd" => {
                 let segments = value.parse().ok().filter(|segments| (1..=65_535).contains(segments));
                 let wrong = || bad(format!("initcwnd: '{value}' is not a number of segments from 1 to 65535"));
@@ -199,6 +219,9 @@ impl fmt::Display for LabHost {
         if self.wmem_max != base.wmem_max {
             write!(f, "+wmem_max:{}", self.wmem_max)?;
         }
+        if self.qdisc != base.qdisc {
+            f.write_str("+qdisc:fq")?;
+        }
         if let Some(segments) = self.initcwnd {
             write!(f, "+initcwnd:{segments}")?;
         }
@@ -252,12 +275,12 @@ mod tests {
 
     #[test]
     fn text_and_table_agree() {
-        let text = "stock+tcp_rmem:4096/131072/33554432+rmem_max:16777216+initcwnd:40+ccs:reno/cubic+user:user";
+        let text = "stock+tcp_rmem:4096/131072/33554432+rmem_max:16777216+qdisc:fq+initcwnd:40+ccs:reno/cubic+user:user";
         let host: LabHost = text.parse().unwrap();
         assert_eq!(host.to_string(), text);
         assert_eq!((host.tcp_rmem[2], host.wmem_max, host.user), (32 << 20, STOCK_MAX, User::User));
-        let table = r#"{"base": "stock", "tcp_rmem": "4096 131072 33554432", "rmem_max": 16777216, "initcwnd": 40,
-                        "ccs": "reno cubic", "user": "user"}"#;
+        let table = r#"{"base": "stock", "tcp_rmem": "4096 131072 33554432", "rmem_max": 16777216, "qdisc": "fq",
+                        "initcwnd": 40, "ccs": "reno cubic", "user": "user"}"#;
         assert_eq!(serde_json::from_str::<LabHost>(table).unwrap(), host);
         assert_eq!(serde_json::from_str::<LabHost>(&serde_json::to_string(&host).unwrap()).unwrap(), host);
         // What is as in the base needs no words.
@@ -276,6 +299,7 @@ mod tests {
             ("stock+rmem_max:much", "is not a number of bytes"),
             ("stock+tcp_rmem:4096/1", "is not three numbers"),
             ("stock+tcp_wmem:4096/1/9", "does not increase"),
+            ("stock+qdisc:fq_codel", "neither fifo nor fq"),
             ("stock+initcwnd:0", "segments from 1"),
             ("stock+ccs:", "no list of congestion controls"),
             ("stock+ccs:reno/../x", "no list of congestion controls"),

@@ -26,7 +26,7 @@ pub use cross::Cross;
 pub use dscp::Dscp;
 pub use exit::{Classified, ExitClass};
 pub use host::Host;
-pub use lab_host::LabHost;
+pub use lab_host::{HostQueue, LabHost};
 pub use path::{LabPath, Modality, Path};
 pub use path_change::PathChange;
 pub use path_error::PathError;

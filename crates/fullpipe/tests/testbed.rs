@@ -42,6 +42,28 @@ fn udt_without_a_given_buffer_fills_a_long_path() {
     assert!(own["window_max"].as_u64().unwrap() > 200_000_000 && own["bottleneck"] != "rwnd", "{own}");
 }
 
+/// Over 91.6 ms half a millisecond's packets may be due at once: up to 560 kB, and the queue holds 200.
+#[test]
+fn a_host_with_fq_spaces_the_packets_of_a_burst() {
+    let result = |host: &str| {
+        let words = format!(
+            "measure lab:rtt=91.6ms,rate=10gbit,queue=200KB{host} --transport udt --pacing 9gbit --duration 1s --json"
+        );
+        json_lines(&fullpipe(&words)).pop().unwrap()
+    };
+    let (fifo, fq) = (result(""), result(",host=tuned+qdisc:fq"));
+    assert!(fifo["retransmits"].as_u64().unwrap() > 100, "{fifo}");
+    assert_eq!((&fq["retransmits"], &fq["bottleneck"]), (&0.into(), &"pacing".into()), "{fq}");
+    // Nor does its queue make the path longer, with or without a node that impairs it.
+    for loss in ["", ",loss=0.001", ",loss=0.001,loss_back=0.001"] {
+        let words = format!("measure lab:rtt=8ms,rate=100mbit{loss},host=stock+qdisc:fq --cc reno --size 2MB --json");
+        let record = json_lines(&fullpipe(&words));
+        let rtt_s = record[0]["rtt_s"].as_f64().unwrap();
+        assert!((0.008..0.0082).contains(&rtt_s), "{loss}: {rtt_s}");
+        assert_eq!(record[record.len() - 1]["bytes"], 2_000_000, "{loss}");
+    }
+}
+
 fn scenario(text: &str, flags: &[&str]) -> std::process::Output {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("s.toml");

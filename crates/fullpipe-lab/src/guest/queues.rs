@@ -33,6 +33,11 @@ pub(super) fn bottleneck(path: &LabPath) -> Qdisc {
     Qdisc { kind: "tbf", options }
 }
 
+/// Makes the queue of a host that spaces its packets: fq as the kernel has it (`tc-fq(8)`).
+pub(super) fn of_a_host() -> Qdisc {
+    Qdisc { kind: "fq", options: Vec::new() }
+}
+
 /// Settings of netem.
 #[derive(Default)]
 struct Netem {

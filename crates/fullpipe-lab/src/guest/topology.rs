@@ -6,6 +6,7 @@
 //!        │                 r1, r0: tbf, the bottleneck forward and back, drop-tail, counted in bytes
 //!        x                 x: cross traffic, only where there is some
 //! a ──── r ──── d ──── b   d1, d0: netem with what happens to packets, only where something does
+//! a ─ e ─ r ─── d ─ f ─ b  a0, b0: the host's own queue, fq; e1, f1: its netem; at each end only where the host has such a queue
 //! ```
 //!
 //! Each queue has one job. The delay stands at the ends. There TCP's packets are still whole (one GSO packet has up to seven
@@ -15,7 +16,7 @@
 
 use std::net::Ipv4Addr;
 
-use fullpipe_path::{Cross, LabHost, LabPath};
+use fullpipe_path::{Cross, HostQueue, LabHost, LabPath};
 
 use super::netlink::Plug;
 use super::node::Node;
@@ -24,14 +25,35 @@ use super::{host_limits, queues, sysctl};
 use crate::job::{ADDRESS_A, ADDRESS_B, Job};
 
 const A0: Plug = Plug { name: "a0", address: ADDRESS_A };
-const R0: Plug = Plug { name: "r0", address: Ipv4Addr::new(10, 0, 1, 2) };
-const R1_TO_B: Plug = Plug { name: "r1", address: Ipv4Addr::new(10, 0, 2, 2) };
 const R1_TO_D: Plug = Plug { name: "r1", address: Ipv4Addr::new(10, 0, 4, 1) };
 const D0: Plug = Plug { name: "d0", address: Ipv4Addr::new(10, 0, 4, 2) };
-const D1: Plug = Plug { name: "d1", address: Ipv4Addr::new(10, 0, 2, 2) };
 const B0: Plug = Plug { name: "b0", address: ADDRESS_B };
 const X0: Plug = Plug { name: "x0", address: Ipv4Addr::new(10, 0, 3, 1) };
 const R2: Plug = Plug { name: "r2", address: Ipv4Addr::new(10, 0, 3, 2) };
+
+/// The names and addresses that join an end to the path.
+struct Access {
+    end: Plug,
+    /// Of what the end's packets come to first: the path, or the node with the delay.
+    gateway: Ipv4Addr,
+    /// Names of the links of the node with the delay, towards the end and towards the path.
+    between: [&'static str; 2],
+    /// Addresses of the link between the node with the delay and the path, in this order.
+    inner: [Ipv4Addr; 2],
+}
+
+const ACCESS_A: Access = Access {
+    end: A0,
+    gateway: Ipv4Addr::new(10, 0, 1, 2),
+    between: ["e0", "e1"],
+    inner: [Ipv4Addr::new(10, 0, 5, 1), Ipv4Addr::new(10, 0, 5, 2)],
+};
+const ACCESS_B: Access = Access {
+    end: B0,
+    gateway: Ipv4Addr::new(10, 0, 2, 2),
+    between: ["f0", "f1"],
+    inner: [Ipv4Addr::new(10, 0, 6, 1), Ipv4Addr::new(10, 0, 6, 2)],
+};
 
 /// The nodes of a path: ends, routers, and the source of cross traffic.
 pub(super) struct Net {
@@ -40,6 +62,9 @@ pub(super) struct Net {
     pub(super) r: Node,
     pub(super) d: Option<Node>,
     pub(super) x: Option<Node>,
+    /// The nodes with the delays of ends that have a queue of their own.
+    e: Option<Node>,
+    f: Option<Node>,
     /// Whether packets are ever lost on the way back.
     lossy_back: bool,
 }
@@ -48,7 +73,7 @@ pub(super) struct Net {
 pub(super) fn build(job: &Job) -> Fallible<Net> {
     let net = connect(job)?;
     set_queues(&net, &job.path, job.seed)?;
-    for router in [Some(&net.r), net.d.as_ref()].into_iter().flatten() {
+    for router in [Some(&net.r), net.d.as_ref(), net.e.as_ref(), net.f.as_ref()].into_iter().flatten() {
         router.run(|_| sysctl::set("net/ipv4/ip_forward", "1"))?;
     }
     set_hosts(&net, job)?;
@@ -62,33 +87,28 @@ fn connect(job: &Job) -> Fallible<Net> {
     let impaired = job.paths().any(LabPath::impaired);
     let d = if impaired { Some(Node::new("d", false)?) } else { None };
     let x = if path.cross.is_some() { Some(Node::new("x", false)?) } else { None };
+    let delaying = |name, host: &LabHost| match host.qdisc {
+        HostQueue::Fifo => Ok(None),
+        HostQueue::Fq => Node::new(name, false).map(Some),
+    };
+    let (e, f) = (delaying("e", &path.host_a)?, delaying("f", &path.host_b)?);
 
-    join(&a, A0, &r, R0, path.mtu)?;
+    let (window_a, window_b) = (path.host_a.initcwnd, path.host_b.initcwnd);
+    access(&ACCESS_A, &a, e.as_ref(), (&r, "r0"), window_a, path.mtu)?;
     match &d {
-        None => join(&r, R1_TO_B, &b, B0, path.mtu)?,
+        None => access(&ACCESS_B, &b, f.as_ref(), (&r, "r1"), window_b, path.mtu)?,
         Some(d) => {
             join(&r, R1_TO_D, d, D0, path.mtu)?;
-            join(d, D1, &b, B0, path.mtu)?;
+            r.run(|n| n.route(network(B0), D0.address, None))?;
+            d.run(|n| n.route(None, R1_TO_D.address, None))?;
+            access(&ACCESS_B, &b, f.as_ref(), (d, "d1"), window_b, path.mtu)?;
         }
     }
     if let Some(x) = &x {
         join(x, X0, &r, R2, path.mtu)?;
         x.run(|n| n.route(None, R2.address, None))?;
     }
-    let (window_a, window_b) = (path.host_a.initcwnd, path.host_b.initcwnd);
-    a.run(move |n| n.route(None, R0.address, window_a))?;
-    let network = |plug: Plug| {
-        let [a, b, c, _] = plug.address.octets();
-        Some(Ipv4Addr::new(a, b, c, 0))
-    };
-    if let Some(d) = &d {
-        r.run(move |n| n.route(network(B0), D0.address, None))?;
-        d.run(|n| n.route(None, R1_TO_D.address, None))?;
-        b.run(move |n| n.route(None, D1.address, window_b))?;
-    } else {
-        b.run(move |n| n.route(None, R1_TO_B.address, window_b))?;
-    }
-    Ok(Net { a, b, r, d, x, lossy_back: job.paths().any(|path| !path.loss_back.is_zero()) })
+    Ok(Net { a, b, r, d, x, e, f, lossy_back: job.paths().any(|path| !path.loss_back.is_zero()) })
 }
 
 /// Puts the queues on the links, or changes those that are there. What is in a queue stays in it.
@@ -115,8 +135,17 @@ pub(super) fn set_queues(net: &Net, path: &LabPath, seed: u64) -> Fallible<()> {
         }
     }
     let (near, far) = (queues::delay(forward_ns), queues::delay(back_ns));
-    net.a.run(move |n| n.qdisc("a0", &near))?;
-    net.b.run(move |n| n.qdisc("b0", &far))?;
+    for (end, own, between, outer, delay) in
+        [(&net.a, "a0", &net.e, ACCESS_A.between[1], near), (&net.b, "b0", &net.f, ACCESS_B.between[1], far)]
+    {
+        match between {
+            None => end.run(move |n| n.qdisc(own, &delay))?,
+            Some(between) => {
+                end.run(move |n| n.qdisc(own, &queues::of_a_host()))?;
+                between.run(move |n| n.qdisc(outer, &delay))?;
+            }
+        }
+    }
     if let Some(x) = &net.x {
         let queue = match path.cross {
             Some(Cross::Udp(_)) => queues::pacing(path),
@@ -144,6 +173,36 @@ fn set_hosts(net: &Net, job: &Job) -> Fallible<()> {
         })?;
     }
     Ok(())
+}
+
+/// Joins an end to a router of the path, whose link is called `name`: directly, or by the node with the delay.
+fn access(
+    by: &Access,
+    end: &Node,
+    between: Option<&Node>,
+    (router, name): (&Node, &'static str),
+    initcwnd: Option<u32>,
+    mtu: u32,
+) -> Fallible<()> {
+    let gateway = by.gateway;
+    match between {
+        None => join(end, by.end, router, Plug { name, address: gateway }, mtu)?,
+        Some(between) => {
+            let ([near, far], [inner, outer]) = (by.between, by.inner);
+            join(end, by.end, between, Plug { name: near, address: gateway }, mtu)?;
+            join(between, Plug { name: far, address: inner }, router, Plug { name, address: outer }, mtu)?;
+            let network = network(by.end);
+            between.run(move |n| n.route(None, outer, None))?;
+            router.run(move |n| n.route(network, inner, None))?;
+        }
+    }
+    end.run(move |n| n.route(None, gateway, initcwnd))
+}
+
+/// The network of a plug.
+fn network(plug: Plug) -> Option<Ipv4Addr> {
+    let [a, b, c, _] = plug.address.octets();
+    Some(Ipv4Addr::new(a, b, c, 0))
 }
 
 fn join(near: &Node, p: Plug, far: &Node, q: Plug, mtu: u32) -> Fallible<()> {
