@@ -203,32 +203,59 @@ const CONTROL_BYTES: usize = 64;
 #[derive(Clone, Copy)]
 struct ControlBuffer([u8; CONTROL_BYTES]);
 
+/// A message for [`send_datagrams`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Leaving<'a> {
+    /// Its bytes: one datagram or several.
+    pub bytes: &'a [u8],
+    /// When it leaves, ns of `CLOCK_MONOTONIC`; 0 for at once. Only an interface's fq or etf qdisc waits for it.
+    pub at_ns: u64,
+}
+
+/// Allows messages of a UDP socket to have a time at which they leave (`SO_TXTIME`, include/uapi/linux/net_tstamp.h), which needs
+/// no privilege with `CLOCK_MONOTONIC`.
+///
+/// # Errors
+/// The kernel is older than 4.19.
+pub fn allow_departure_times(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let terms = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
+    let len = size_of::<libc::sock_txtime>() as libc::socklen_t;
+    // SAFETY: passes a pointer to one sock_txtime and says how long it is.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TXTIME, (&raw const terms).cast(), len)
+    })
+    .map(drop)
+}
+
 /// Sends messages on a connected UDP socket, each cut by the kernel into datagrams of `segment_bytes` (`UDP_SEGMENT`, udp(7)).
 /// It does not wait. Returns how many messages were sent.
 ///
 /// # Errors
-/// See `sendmmsg(2)`, for the first message; `WouldBlock` if the kernel has no room for it.
-pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[&[u8]], segment_bytes: u16) -> io::Result<usize> {
-    let mut control = ControlBuffer([0; CONTROL_BYTES]);
+/// See `sendmmsg(2)`, for the first message; `WouldBlock` if the kernel has no room for it. `InvalidInput` (EINVAL) for a message
+/// with a time on a socket without [`allow_departure_times`].
+pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[Leaving<'_>], segment_bytes: u16) -> io::Result<usize> {
+    let mut controls = [ControlBuffer([0; CONTROL_BYTES]); MAX_MESSAGES];
     let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_MESSAGES];
     // SAFETY: all zeros are a valid mmsghdr: no name, no buffers, no control message.
     let mut headers: [libc::mmsghdr; MAX_MESSAGES] = unsafe { std::mem::zeroed() };
-    for ((message, part), header) in messages.iter().zip(&mut parts).zip(&mut headers) {
-        *part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
+    for (((message, part), header), control) in messages.iter().zip(&mut parts).zip(&mut headers).zip(&mut controls) {
+        *part = libc::iovec { iov_base: message.bytes.as_ptr().cast_mut().cast(), iov_len: message.bytes.len() };
         header.msg_hdr.msg_iov = part;
         header.msg_hdr.msg_iovlen = 1;
         header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: plain arithmetic.
-        header.msg_hdr.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as usize;
-    }
-    // SAFETY: the header has a control buffer with room for one message of two bytes, which is written at its beginning.
-    unsafe {
-        let first = libc::CMSG_FIRSTHDR(&headers[0].msg_hdr);
-        if let Some(first) = first.as_mut() {
-            first.cmsg_level = libc::SOL_UDP;
-            first.cmsg_type = libc::UDP_SEGMENT;
-            first.cmsg_len = libc::CMSG_LEN(2) as usize;
-            libc::CMSG_DATA(first).cast::<u16>().write_unaligned(segment_bytes);
+        header.msg_hdr.msg_controllen = CONTROL_BYTES;
+        // SAFETY: the header has a control buffer of CONTROL_BYTES, aligned as a header of a control message, with room for one
+        // message of two bytes and one of eight. They are written one behind the other, and the length is what they take.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(&header.msg_hdr);
+            write_control(first, (libc::SOL_UDP, libc::UDP_SEGMENT), segment_bytes);
+            let mut len = libc::CMSG_SPACE(size_of::<u16>() as u32);
+            if message.at_ns > 0 {
+                let second = libc::CMSG_NXTHDR(&header.msg_hdr, first);
+                write_control(second, (libc::SOL_SOCKET, libc::SCM_TXTIME), message.at_ns);
+                len += libc::CMSG_SPACE(size_of::<u64>() as u32);
+            }
+            header.msg_hdr.msg_controllen = len as usize;
         }
     }
     let count = messages.len().min(MAX_MESSAGES);
@@ -236,6 +263,20 @@ pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[&[u8]], segment_bytes: u16
     let sent =
         unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count as libc::c_uint, libc::MSG_DONTWAIT as _) };
     check(sent).map(|sent| sent as usize)
+}
+
+/// Writes a control message of `(level, type)`.
+///
+/// # Safety
+/// `to` points to a header of a control message, with room for `data` behind it.
+unsafe fn write_control<T>(to: *mut libc::cmsghdr, (level, kind): (libc::c_int, libc::c_int), data: T) {
+    // SAFETY: the caller's.
+    unsafe {
+        (*to).cmsg_level = level;
+        (*to).cmsg_type = kind;
+        (*to).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as usize;
+        libc::CMSG_DATA(to).cast::<T>().write_unaligned(data);
+    }
 }
 
 /// A message that has arrived on a UDP socket: one datagram or, with `UDP_GRO`, several.

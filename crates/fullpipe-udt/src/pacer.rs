@@ -2,7 +2,11 @@
 //!
 //! Section 6.1 waits SND between two packets, and libudt spins until that time. Here packets become due at that rate and leave in
 //! bursts: the sender waits until half a burst is due, and sends at most one burst at once. So a timer that is late by up to
-//! half a burst costs no rate.
+//! half a burst costs no rate. Each packet of a burst has an instant at which it leaves if the kernel spaces them, one period after
+//! the one before it.
+
+/// Longest time that a packet waits in the kernel, nanoseconds. The fq qdisc drops what is to leave after 10 s (`tc-fq(8)`).
+const MAX_WAIT_NS: u64 = 1_000_000_000;
 
 /// A pacer. The period between packets is given with each call, since congestion control changes it.
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub struct Pacer {
     due_fraction: f64,
     /// When the last burst began: at that instant packets go on until none is due.
     burst_began_ns: Option<u64>,
+    /// When the kernel lets the next packet leave, if it spaces them.
+    leaves_ns: u64,
 }
 
 impl Pacer {
@@ -28,6 +34,7 @@ impl Pacer {
             due_ns: now_ns.saturating_sub(burst_ns),
             due_fraction: 0.0,
             burst_began_ns: None,
+            leaves_ns: now_ns,
         }
     }
 
@@ -65,6 +72,15 @@ impl Pacer {
         let time = packets as f64 * period_ns + self.due_fraction;
         self.due_ns = self.due_ns.saturating_add(time as u64);
         self.due_fraction = time.fract();
+    }
+
+    /// Has packets leave one behind the other, a period apart; the first one together with the packet before it, if `joined`.
+    /// Returns how long the first one waits in a kernel that spaces them, nanoseconds.
+    pub fn leave(&mut self, now_ns: u64, packets: u64, joined: bool, period_ns: f64) -> u64 {
+        let first = if joined { self.leaves_ns.saturating_sub(period_ns as u64) } else { self.leaves_ns };
+        let first = first.max(now_ns);
+        self.leaves_ns = first.saturating_add((packets as f64 * period_ns) as u64);
+        (first - now_ns).min(MAX_WAIT_NS)
     }
 
     /// When half a burst is due, nanoseconds.
@@ -111,6 +127,32 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_that_spaces_packets_has_them_a_period_apart_and_holds_none_for_longer_than_a_burst() {
+        let period_ns = 1_200.0;
+        for late_ns in [0, 50_000, 90_000] {
+            let (mut pacer, mut now, mut before) = (pacer(0, 1_000), 1_000_000, 0);
+            while now < 1_000_000_000 {
+                let n = pacer.allowance(now, period_ns);
+                let wait = pacer.leave(now, n, false, period_ns);
+                pacer.sent(n, period_ns);
+                assert!(now + wait >= before, "{late_ns}: {now} + {wait} < {before}");
+                assert!(wait <= 200_000, "{late_ns}: {wait}");
+                before = now + wait + (n as f64 * period_ns) as u64;
+                now = pacer.next_ns(period_ns).max(now) + late_ns;
+            }
+        }
+    }
+
+    #[test]
+    fn the_second_packet_of_a_pair_leaves_with_the_first() {
+        let mut pacer = pacer(0, 64);
+        assert_eq!(pacer.leave(0, 10, false, 1_000.0), 0);
+        assert_eq!(pacer.leave(0, 1, true, 1_000.0), 9_000);
+        assert_eq!(pacer.leave(0, 1, false, 1_000.0), 10_000);
+        assert_eq!(pacer.leave(1_000_000, 1, true, 1_000.0), 0, "the first one has left long ago");
+    }
+
+    #[test]
     fn idle_time_is_not_made_up_for() {
         let mut pacer = pacer(0, 64);
         assert_eq!(pacer.allowance(3_600_000_000_000, 1_000.0), 64);
@@ -139,6 +181,7 @@ mod tests {
         for period_ns in [f64::MIN_POSITIVE, 1e-3, 1e18, f64::MAX] {
             let n = pacer.allowance(5, period_ns);
             assert!(n <= 64);
+            assert!(pacer.leave(5, n, false, period_ns) <= MAX_WAIT_NS);
             pacer.sent(n, period_ns);
             assert!(pacer.next_ns(period_ns) >= pacer.due_ns);
         }

@@ -30,6 +30,10 @@ pub struct Segments<'a> {
     pub segment_bytes: usize,
     /// How many packets there are.
     pub packets: usize,
+    /// How long the first packet waits in a kernel that spaces them (`SO_TXTIME`), nanoseconds from now on.
+    pub wait_ns: u64,
+    /// Time from one packet to the next there, nanoseconds.
+    pub period_ns: f64,
 }
 
 /// The sending half of a connection.
@@ -165,9 +169,10 @@ impl Sender {
     ) -> Option<Segments<'_>> {
         let period_ns = self.control.sending_period_ns();
         let allowance = self.pacer.allowance(now_ns, period_ns);
+        let pair = self.parts_pair() && self.sendable(now_ns) > 0;
         let run = match self.losses.first() {
             // Nothing comes between the packets of a pair.
-            _ if self.parts_pair() && self.sendable(now_ns) > 0 => self.new_run(now_ns, allowance.max(1), max_bytes)?,
+            _ if pair => self.new_run(now_ns, allowance.max(1), max_bytes)?,
             _ if allowance == 0 => return None,
             Some(lost) => {
                 let run = self.buffer.run(lost.start..lost.end.min(lost.start + allowance), max_bytes);
@@ -178,6 +183,7 @@ impl Sender {
             None => self.new_run(now_ns, allowance, max_bytes)?,
         };
         let packets = run.end - run.start;
+        let wait_ns = self.pacer.leave(now_ns, packets, pair, period_ns);
         self.pacer.sent(packets, period_ns);
         counters.pkt_sent += packets;
         let start = self.start;
@@ -188,7 +194,8 @@ impl Sender {
                 .write(to);
         };
         let segment_bytes = payload_bytes(self.mss) + HEADER_BYTES;
-        Some(Segments { bytes: self.buffer.packets(run, header), segment_bytes, packets: packets as usize })
+        let bytes = self.buffer.packets(run, header);
+        Some(Segments { bytes, segment_bytes, packets: packets as usize, wait_ns, period_ns })
     }
 
     /// Whether the next new packet is the second one of a packet pair, which follows the first without waiting (section 6.1,

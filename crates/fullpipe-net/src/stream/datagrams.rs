@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::error::{NetError, system};
 use crate::local_end::LocalEnd;
-use crate::sys::Arrived;
+use crate::sys::{Arrived, Leaving};
 use crate::{socket, sys};
 
 /// Most segments that the kernel cuts one buffer into (UDP_MAX_SEGMENTS of Linux before 6.9).
@@ -39,6 +39,27 @@ pub(super) struct Datagrams {
     socket: UdpSocket,
     /// Whether the kernel cuts buffers into datagrams. Found out by trying.
     segments: AtomicBool,
+    /// Whether messages may have a time at which they leave.
+    has_departures: bool,
+}
+
+/// When datagrams of one length leave, if the interface's queue waits for that (the fq qdisc does).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Departure {
+    /// When the first one leaves, ns of `CLOCK_MONOTONIC`; 0 for at once.
+    pub(super) first_ns: u64,
+    /// Time from one to the next, ns.
+    pub(super) period_ns: f64,
+}
+
+impl Departure {
+    /// The departure of the datagrams from the `n`th on.
+    pub(super) fn after(self, n: usize) -> Departure {
+        if self.first_ns == 0 {
+            return self;
+        }
+        Departure { first_ns: self.first_ns.saturating_add((n as f64 * self.period_ns) as u64), ..self }
+    }
 }
 
 impl Datagrams {
@@ -130,7 +151,8 @@ impl Datagrams {
                 set(plain)?;
             }
         }
-        Ok(Datagrams { socket, segments: AtomicBool::new(true) })
+        let has_departures = sys::allow_departure_times(socket.as_fd()).is_ok();
+        Ok(Datagrams { socket, segments: AtomicBool::new(true), has_departures })
     }
 
     /// Class of service of the datagrams, if it is not the default.
@@ -152,12 +174,24 @@ impl Datagrams {
     /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter, without waiting. Returns the bytes of
     /// the datagrams that the kernel had room for.
     pub(super) fn send(&self, bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
+        self.send_at(bytes, segment_bytes, Departure::default())
+    }
+
+    /// Sends a buffer as [`Datagrams::send`] does, with the times at which the datagrams leave. Those that the kernel cuts from one
+    /// message leave together.
+    pub(super) fn send_at(&self, bytes: &[u8], segment_bytes: usize, departure: Departure) -> io::Result<usize> {
         let size = u16::try_from(segment_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let departure = if self.has_departures { departure } else { Departure::default() };
         let mut sent = 0;
-        while bytes.len() > sent + segment_bytes && self.segments.load(Ordering::Relaxed) {
-            let mut some = [[].as_slice(); sys::MAX_MESSAGES];
-            let messages = bytes[sent..].chunks(message_bytes(segment_bytes));
-            let count = some.iter_mut().zip(messages).map(|(slot, message)| *slot = message).count();
+        // One datagram needs no cutting; but if it left at once, it would overtake those before it.
+        let alone = if departure.first_ns > 0 { 0 } else { segment_bytes };
+        while bytes.len() > sent + alone && self.segments.load(Ordering::Relaxed) {
+            let mut some = [Leaving::default(); sys::MAX_MESSAGES];
+            let (mut count, mut before) = (0, sent / segment_bytes);
+            for (slot, bytes) in some.iter_mut().zip(bytes[sent..].chunks(message_bytes(segment_bytes))) {
+                *slot = Leaving { bytes, at_ns: departure.after(before).first_ns };
+                (count, before) = (count + 1, before + bytes.len() / segment_bytes);
+            }
             let handed_over = match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
                 Ok(messages) => messages.max(1),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
@@ -168,7 +202,7 @@ impl Datagrams {
                 }
                 Err(error) => lost_or(error).map(|()| 1)?,
             };
-            sent += some[..handed_over].iter().map(|message| message.len()).sum::<usize>();
+            sent += some[..handed_over].iter().map(|message| message.bytes.len()).sum::<usize>();
         }
         for datagram in bytes[sent..].chunks(segment_bytes) {
             match self.socket.send(datagram) {

@@ -11,7 +11,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::config::PEER_TIMEOUT;
 use crate::stream::Settings;
-use crate::stream::datagrams::{Datagrams, RECEIVE_BYTES, uncounted_bytes};
+use crate::stream::datagrams::{Datagrams, Departure, RECEIVE_BYTES, uncounted_bytes};
 use crate::sys;
 
 /// Calls that receive, at most, before timers and senders get their turn.
@@ -73,6 +73,17 @@ struct Unsent {
     bytes: Vec<u8>,
     /// Bytes of each datagram but the last, which may be shorter.
     segment_bytes: usize,
+    departure: Departure,
+}
+
+impl Unsent {
+    /// Sends what the kernel has room for.
+    fn send(&mut self, datagrams: &Datagrams) -> io::Result<()> {
+        let sent = datagrams.send_at(&self.bytes, self.segment_bytes, self.departure)?;
+        self.bytes.drain(..sent);
+        self.departure = self.departure.after(sent / self.segment_bytes);
+        Ok(())
+    }
 }
 
 struct State {
@@ -254,18 +265,21 @@ impl Driven {
     fn work(&self, state: &mut State, now_ns: u64) -> io::Result<()> {
         state.connection.handle_timeout(now_ns);
         if !state.unsent.bytes.is_empty() {
-            let sent = self.datagrams.send(&state.unsent.bytes, state.unsent.segment_bytes)?;
-            state.unsent.bytes.drain(..sent);
+            state.unsent.send(&self.datagrams)?;
         }
         while state.unsent.bytes.is_empty()
             && let Some(transmit) = state.connection.poll_transmit(now_ns, MAX_TRANSMIT_BYTES)
         {
-            let (bytes, segment_bytes) = match transmit {
-                Transmit::Control(packet) => (packet, packet.len()),
-                Transmit::Data(run) => (run.bytes, run.segment_bytes),
+            let (bytes, segment_bytes, departure) = match transmit {
+                Transmit::Control(packet) => (packet, packet.len(), Departure::default()),
+                Transmit::Data(run) => {
+                    let departure = Departure { first_ns: now_ns + run.wait_ns, period_ns: run.period_ns };
+                    (run.bytes, run.segment_bytes, departure)
+                }
             };
-            let sent = self.datagrams.send(bytes, segment_bytes)?;
-            state.unsent = Unsent { bytes: bytes[sent..].to_vec(), segment_bytes };
+            let sent = self.datagrams.send_at(bytes, segment_bytes, departure)?;
+            let departure = departure.after(sent / segment_bytes);
+            state.unsent = Unsent { bytes: bytes[sent..].to_vec(), segment_bytes, departure };
         }
         Ok(())
     }
