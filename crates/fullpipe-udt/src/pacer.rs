@@ -2,9 +2,13 @@
 //!
 //! Section 6.1 waits SND between two packets, and libudt spins until that time. Here packets become due at that rate and leave in
 //! bursts: the sender waits until half a burst is due, and sends at most one burst at once. So a timer that is late by up to
-//! half a burst costs no rate. Each packet of a burst has an instant at which it leaves if the kernel spaces them, one period after
+//! half a burst costs no rate. Where a queue on the path does not hold that half, the sender waits for less. Each packet of a burst has an instant at which it leaves if the kernel spaces them, one period after
 //! the one before it.
 
+/// Shortest time that a sender waits for packets to become due, nanoseconds: one message of the kernel at 20 Gb/s.
+const MIN_WAIT_NS: u64 = 25_000;
+/// Part by which a shortened wait grows with each call of [`Pacer::set_burst_ns`]. It is twice as long after seven seconds of ACKs.
+const LENGTHENING: u64 = 1_000;
 /// Longest time that a packet waits in the kernel, nanoseconds. The fq qdisc drops what is to leave after 10 s (`tc-fq(8)`).
 const MAX_WAIT_NS: u64 = 1_000_000_000;
 
@@ -15,6 +19,10 @@ pub struct Pacer {
     burst_ns: u64,
     /// Packets of a burst, at most.
     max_packets: u64,
+    /// Time in which become due what begins a burst, nanoseconds: half a burst, unless it was shortened.
+    wait_ns: u64,
+    /// Before this instant it is not shortened again.
+    shortened_until_ns: u64,
     /// When the next packet is due.
     due_ns: u64,
     /// Part of a nanosecond by which it is due later.
@@ -31,6 +39,8 @@ impl Pacer {
         Pacer {
             burst_ns,
             max_packets: max_packets.max(2),
+            wait_ns: burst_ns / 2,
+            shortened_until_ns: now_ns,
             due_ns: now_ns.saturating_sub(burst_ns),
             due_fraction: 0.0,
             burst_began_ns: None,
@@ -38,9 +48,23 @@ impl Pacer {
         }
     }
 
-    /// Changes the time that bursts last at the present rate.
+    /// Changes the time that bursts last at the present rate. A wait that was shortened grows a little towards half of it.
     pub fn set_burst_ns(&mut self, burst_ns: u64) {
+        self.wait_ns = if self.wait_ns * 2 >= self.burst_ns {
+            burst_ns / 2
+        } else {
+            (self.wait_ns + self.wait_ns.div_ceil(LENGTHENING)).min(burst_ns / 2)
+        };
         self.burst_ns = burst_ns;
+    }
+
+    /// Halves the time that the sender waits, since a queue on the path did not hold what became due meanwhile. What is sent before
+    /// it can be known whether that helps counts no more: one round trip.
+    pub fn shorten(&mut self, now_ns: u64, rtt_ns: u64) {
+        if now_ns >= self.shortened_until_ns {
+            self.wait_ns = (self.wait_ns / 2).max(MIN_WAIT_NS.min(self.wait_ns));
+            self.shortened_until_ns = now_ns.saturating_add(rtt_ns);
+        }
     }
 
     /// Packets of a burst when they are `period_ns` apart.
@@ -48,7 +72,12 @@ impl Pacer {
         ((self.burst_ns as f64 / period_ns) as u64).clamp(2, self.max_packets)
     }
 
-    /// Packets that may be sent now. A burst begins when half of it is due.
+    /// Packets that begin a burst when they are `period_ns` apart.
+    fn beginning(&self, period_ns: f64) -> u64 {
+        ((self.wait_ns as f64 / period_ns) as u64).clamp(1, self.burst(period_ns) / 2)
+    }
+
+    /// Packets that may be sent now. A burst begins when half of it is due, or what a shorter wait brings.
     pub fn allowance(&mut self, now_ns: u64, period_ns: f64) -> u64 {
         let burst = self.burst(period_ns);
         // What became due while nothing could be sent is no more than a burst.
@@ -60,7 +89,7 @@ impl Pacer {
             return 0;
         }
         let due = (((now_ns - self.due_ns) as f64 / period_ns) as u64).saturating_add(1).min(burst);
-        if due < burst / 2 && self.burst_began_ns != Some(now_ns) {
+        if due < self.beginning(period_ns) && self.burst_began_ns != Some(now_ns) {
             return 0;
         }
         self.burst_began_ns = Some(now_ns);
@@ -83,10 +112,10 @@ impl Pacer {
         (first - now_ns).min(MAX_WAIT_NS)
     }
 
-    /// When half a burst is due, nanoseconds.
+    /// When a burst may begin, nanoseconds.
     pub fn next_ns(&self, period_ns: f64) -> u64 {
-        let wait = (self.burst(period_ns) / 2).saturating_sub(1) as f64 * period_ns;
-        // A nanosecond more than rounding can take: at this instant half a burst must be due, or a sender would spin.
+        let wait = (self.beginning(period_ns) - 1) as f64 * period_ns;
+        // A nanosecond more than rounding can take: at this instant a burst must be due, or a sender would spin.
         self.due_ns.saturating_add((wait + self.due_fraction).ceil() as u64).saturating_add(1)
     }
 }
@@ -150,6 +179,37 @@ mod tests {
         assert_eq!(pacer.leave(0, 1, true, 1_000.0), 9_000);
         assert_eq!(pacer.leave(0, 1, false, 1_000.0), 10_000);
         assert_eq!(pacer.leave(1_000_000, 1, true, 1_000.0), 0, "the first one has left long ago");
+    }
+
+    #[test]
+    fn a_shortened_wait_makes_bursts_small_costs_no_rate_and_grows_again() {
+        let period_ns = 1_200.0;
+        for late_ns in [0, 20_000, 90_000] {
+            let (mut pacer, mut now, mut sent, mut largest) = (pacer(0, 1_000), 0, 0, 0);
+            for n in 0..10 {
+                pacer.shorten(n * 1_000, 5_000);
+            }
+            assert_eq!(
+                pacer.wait_ns, MIN_WAIT_NS,
+                "100 us, halved twice: the other calls were within an RTT of one before"
+            );
+            while now < 1_000_000_000 {
+                let n = pacer.allowance(now, period_ns);
+                pacer.sent(n, period_ns);
+                (sent, largest) = (sent + n, largest.max(n));
+                now = pacer.next_ns(period_ns).max(now) + late_ns;
+            }
+            assert!(sent >= 832_000, "{late_ns}: {sent}");
+            // The first burst makes up for the time before it.
+            assert!(
+                largest <= 2 * (MIN_WAIT_NS + late_ns) / 1_200 + 2 || largest == pacer.burst(period_ns),
+                "{largest}"
+            );
+            for _ in 0..2 * LENGTHENING {
+                pacer.set_burst_ns(200_000);
+            }
+            assert_eq!(pacer.wait_ns, 100_000);
+        }
     }
 
     #[test]

@@ -29,13 +29,16 @@ const MAX_GATHERING_NS: u64 = 500_000;
 pub struct Rtt {
     smoothed_ns: u64,
     variance_ns: u64,
+    /// Shortest sample, or the largest number before there is one.
+    least_ns: u64,
     measured: bool,
 }
 
 impl Rtt {
     /// Nothing has been measured, or `first_ns` by the handshake.
     pub fn new(first_ns: Option<u64>) -> Rtt {
-        let mut rtt = Rtt { smoothed_ns: INITIAL_RTT_NS, variance_ns: INITIAL_RTT_NS / 2, measured: false };
+        let (smoothed_ns, variance_ns) = (INITIAL_RTT_NS, INITIAL_RTT_NS / 2);
+        let mut rtt = Rtt { smoothed_ns, variance_ns, least_ns: u64::MAX, measured: false };
         if let Some(sample_ns) = first_ns {
             rtt.sample(sample_ns);
         }
@@ -45,9 +48,10 @@ impl Rtt {
     /// Takes a sample: RTTVar = (3 RTTVar + |RTT - rtt|) / 4, RTT = (7 RTT + rtt) / 8. The first sample is taken whole, with
     /// half of it as the variance (as in RFC 6298); libudt starts from 100 ms and needs 20 samples to forget them.
     pub fn sample(&mut self, sample_ns: u64) {
+        self.least_ns = self.least_ns.min(sample_ns);
         if !self.measured {
             let sample_ns = sample_ns.min(MAX_FIRST_SAMPLE_NS);
-            *self = Rtt { smoothed_ns: sample_ns, variance_ns: sample_ns / 2, measured: true };
+            *self = Rtt { smoothed_ns: sample_ns, variance_ns: sample_ns / 2, measured: true, ..*self };
             return;
         }
         let sample_ns = sample_ns.min(self.timeout_ns().saturating_mul(MAX_GROWTH).max(INITIAL_RTT_NS));
@@ -58,6 +62,11 @@ impl Rtt {
     /// Smoothed RTT, nanoseconds.
     pub fn smoothed_ns(&self) -> u64 {
         self.smoothed_ns
+    }
+
+    /// What the RTT has more than its shortest sample, nanoseconds: the time in queues, at present.
+    pub fn queueing_ns(&self) -> u64 {
+        self.smoothed_ns.saturating_sub(self.least_ns)
     }
 
     /// Variance of the RTT, nanoseconds.

@@ -18,6 +18,10 @@ use crate::stamp::Stamp;
 
 /// Smallest flow window, packets: libudt's receiver never grants less, which keeps a full buffer from stopping a sender for ever.
 const MIN_FLOW_WINDOW: u64 = 2;
+/// Packets in a row that a queue loses at the end of a burst, at least; random losses come one by one.
+const BURST_LOSS: u64 = 3;
+/// Most time in queues at which losses count as those of a burst, bursts: what fills slowly shows in the RTT before it overflows.
+const BURST_QUEUEING: u64 = 2;
 /// How long a packet that is not full waits for more data, nanoseconds.
 const PARTIAL_DELAY_NS: u64 = 1_000_000;
 
@@ -267,7 +271,7 @@ impl Sender {
     /// A NAK (section 6.2, "On NAK packet received"). Packets that were never sent, or have been acknowledged, are passed over.
     pub fn on_nak(&mut self, now_ns: u64, report: &LossReport<'_>, rtt: &Rtt, counters: &mut Counters) {
         let next = self.buffer.next();
-        let mut first_lost = None;
+        let (mut first_lost, mut in_a_row) = (None, 0);
         for (first, last) in report.ranges() {
             let (first, last) = (expand(first, next), expand(last, next));
             if first > last || last >= next {
@@ -278,7 +282,11 @@ impl Sender {
                 continue;
             }
             first_lost.get_or_insert(first);
+            in_a_row = in_a_row.max(range.end - range.start);
             counters.pkt_snd_loss += self.losses.insert(range);
+        }
+        if in_a_row >= BURST_LOSS && rtt.queueing_ns() <= BURST_QUEUEING * rtt.burst_ns() {
+            self.pacer.shorten(now_ns, rtt.smoothed_ns());
         }
         if let Some(first_lost) = first_lost {
             let path = self.path(rtt);

@@ -180,6 +180,28 @@ fn a_fixed_rate_fills_a_clean_path_without_losses() {
     }
 }
 
+/// Over this path half a burst has 31 packets. The queue holds 14, so of each burst many are lost, until bursts are shorter.
+#[test]
+fn bursts_are_as_short_as_a_queue_needs_them() {
+    let (rate, mss) = (1.25e9, 9000);
+    let (ab, ba) = links(rate, 91_600_000, 14.0 * 9000.0);
+    let buffer = 250_000_000;
+    let config = Config {
+        mss,
+        control: RateControl::Fixed(0.9 * rate),
+        send_buffer_bytes: buffer,
+        receive_buffer_bytes: buffer,
+        ..Config::default()
+    };
+    let mut pair = streaming(config, ab, ba);
+    pair.run_to(pair.now_ns + SECOND);
+    assert!(pair.ab.dropped > 1_000, "{}", pair.ab.dropped);
+    let (lost, sent) = (pair.ab.dropped, pair.ab.sent);
+    pair.run_to(pair.now_ns + SECOND);
+    let (lost, sent) = (pair.ab.dropped - lost, pair.ab.sent - sent);
+    assert!(sent > 120_000 && lost < sent / 1_000, "{lost} of {sent}");
+}
+
 #[test]
 fn a_fixed_rate_can_change_on_the_way() {
     let (ab, ba) = links(1.25e8, 10 * MS, 1e6);
