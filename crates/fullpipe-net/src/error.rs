@@ -351,8 +351,10 @@ impl NetError {
     /// Returns the error's text for the client of the server at which it happened.
     pub fn for_client(&self) -> String {
         match self {
-            NetError::Listen { source, .. } => {
-                format!("it has no free port for data streams ({source}); ask its operator to widen --data-ports")
+            NetError::Listen { address, source } => {
+                format!(
+                    "it has no free port for data streams at {address} ({source}); ask its operator to widen --data-ports"
+                )
             }
             NetError::NoSuchCc { name, available } => {
                 format!(

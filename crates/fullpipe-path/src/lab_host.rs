@@ -187,6 +187,11 @@ impl FromStr for LabHost {
         let base = match parts.next().unwrap_or_default() {
             "tuned" => Base::Tuned,
             "stock" => Base::Stock,
+            other if other.contains(':') => {
+                return Err(bad(format!(
+                    "'{other}' says what differs, and not from what; write tuned+{other}, or stock+{other}"
+                )));
+            }
             other => {
                 let why = format!("'{other}' is neither stock nor tuned; write for example stock+rmem_max:16777216");
                 return Err(bad(why));
@@ -275,7 +280,8 @@ mod tests {
 
     #[test]
     fn text_and_table_agree() {
-        let text = "stock+tcp_rmem:4096/131072/33554432+rmem_max:16777216+qdisc:fq+initcwnd:40+ccs:reno/cubic+user:user";
+        let text =
+            "stock+tcp_rmem:4096/131072/33554432+rmem_max:16777216+qdisc:fq+initcwnd:40+ccs:reno/cubic+user:user";
         let host: LabHost = text.parse().unwrap();
         assert_eq!(host.to_string(), text);
         assert_eq!((host.tcp_rmem[2], host.wmem_max, host.user), (32 << 20, STOCK_MAX, User::User));
@@ -292,6 +298,7 @@ mod tests {
     fn wrong_hosts_name_the_thing() {
         for (text, part) in [
             ("old", "'old' is neither stock nor tuned"),
+            ("qdisc:fq", "write tuned+qdisc:fq, or stock+qdisc:fq"),
             ("stock+rmem", "'rmem' should be KEY:VALUE"),
             ("stock+window:3", "'window' is not one of its keys: tcp_rmem"),
             ("stock+rmem_max:1", "rmem_max: 1 is outside 4608 to 2147483647"),

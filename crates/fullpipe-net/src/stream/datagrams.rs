@@ -79,7 +79,7 @@ impl Datagrams {
                 break;
             }
         }
-        let address = || format!("{} (data ports {first} to {last})", local.ip());
+        let address = || format!("{}, data ports {first} to {last} over UDP", local.ip());
         bound.map_err(|source| NetError::Listen { address: address(), source })
     }
 
