@@ -19,6 +19,9 @@ pub const MAX_MEASURED_STREAMS: u16 = 256;
 
 /// Slowest pacing rate. Below it, a packet takes longer than any timeout; the kernel takes a rate of zero for no limit.
 pub const MIN_PACING: Rate = Rate(64_000);
+/// Slowest pacing rate of each stream over UDT: fourteen packets of 9,000 bytes per second. UDT begins with whole packets, and at
+/// a slower rate a stream would have no more than these for seconds.
+pub const MIN_UDT_PACING: Rate = Rate(1_000_000);
 
 /// Sizes of segments that the kernel takes, bytes (`TCP_MIN_MSS`, `MAX_TCP_WINDOW` in include/net/tcp.h).
 pub const MSS_RANGE: RangeInclusive<u16> = 88..=32_767;
@@ -100,6 +103,7 @@ impl FromStr for Protocol {
             "tcp" => Ok(Protocol::Tcp),
             UDT => Ok(Protocol::Udt),
             UDP => Ok(Protocol::Udp),
+            "auto" => Err("only a copy chooses its transport by itself (fullpipe cp); choose tcp, udt or udp".into()),
             _ => Err(format!("'{text}' is no transport; choose tcp, udt or udp")),
         }
     }
@@ -142,6 +146,17 @@ pub enum TransportError {
     /// The pacing rate is too slow.
     #[error("pacing at {0}: give at least {MIN_PACING}")]
     Pacing(Rate),
+    /// The pacing rate is too slow for so many streams over UDT.
+    #[error(
+        "pacing at {rate} over UDT, which sends whole packets: give at least {MIN_UDT_PACING} for each stream, so {least} for {streams}",
+        least = Rate(MIN_UDT_PACING.0 * u64::from(*streams))
+    )]
+    UdtPacing {
+        /// The rate that was asked for, of all streams.
+        rate: Rate,
+        /// The number of streams.
+        streams: u16,
+    },
     /// The kernel cannot set this size of segments.
     #[error("segments of {0} bytes: give from {least} to {most}", least = MSS_RANGE.start(), most = MSS_RANGE.end())]
     Mss(u16),
@@ -280,7 +295,10 @@ impl Transport {
         }
         match (self.pacing, self.mss) {
             (Some(rate), _) if rate < MIN_PACING => Err(TransportError::Pacing(rate)),
-            (_, Some(_)) if self.protocol() == Protocol::Udt => Err(TransportError::MssOfUdt),
+            (Some(rate), _) if is_udt && rate.0 < MIN_UDT_PACING.0 * u64::from(self.streams) => {
+                Err(TransportError::UdtPacing { rate, streams: self.streams })
+            }
+            (_, Some(_)) if is_udt => Err(TransportError::MssOfUdt),
             (_, Some(mss)) if !MSS_RANGE.contains(&mss) => Err(TransportError::Mss(mss)),
             _ => Ok(()),
         }
@@ -515,6 +533,10 @@ mod tests {
         for (bytes, valid) in [(15, false), (16, true), (65_507, true), (65_508, false)] {
             assert_eq!(Transport { mss: Some(bytes), ..udp.clone() }.validate().is_ok(), valid, "{bytes}");
         }
+        let slow = Transport { streams: 8, pacing: Some(Rate(7_999_999)), mss: None, ..t.clone() };
+        let told = slow.validate().unwrap_err().to_string();
+        assert!(told.ends_with("give at least 1mbit for each stream, so 8mbit for 8"), "{told}");
+        assert!(Transport { pacing: Some(Rate(8_000_000)), ..slow }.validate().is_ok());
         let sized = Transport { mss: Some(1_200), ..udp.clone() };
         assert_eq!(sized.to_string(), "udp × 1, paced at 1mbit, datagrams of 1200 bytes");
         assert_eq!(Transport { buffer: "1MB".parse().unwrap(), ..udp }.validate(), Err(TransportError::BufferOfUdp));
