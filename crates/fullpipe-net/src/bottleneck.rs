@@ -2,6 +2,9 @@
 
 use fullpipe_path::record::Bottleneck;
 
+/// Loss above which a path counts as full of what does not yield to it, a fraction.
+pub(crate) const FULL_PATH_LOSS: f64 = 0.02;
+
 /// What the samples of a run show, summed over its streams.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
@@ -24,6 +27,8 @@ pub(crate) struct Evidence {
     pub(crate) starved: f64,
     /// Fraction of one processor that the busiest thread of either host can have used, 0 to 1.
     pub(crate) cpu: f64,
+    /// Fraction of the data that was sent again.
+    pub(crate) lost: f64,
     /// Fraction of samples whose smoothed RTT was clearly above the minimum, which shows a standing queue.
     pub(crate) queued: f64,
 }
@@ -31,12 +36,14 @@ pub(crate) struct Evidence {
 /// Names the bottleneck of a run: the first of these that holds.
 ///
 /// 1. The run reached 95% of the pacing rate, or of the path's capacity if that is known.
-/// 2. The receive window limited it for most of the busy time.
-/// 3. The kernel had nothing to send for most of the time. A processor that was used by more than 90% explains it; else
+/// 2. It kept to a given rate whatever was lost, and more was lost than a path loses that has room: the path, if a queue stood in
+///    most samples and its capacity is not known, else the rate. A window that is full then waits for what was lost.
+/// 3. The receive window limited it for most of the busy time.
+/// 4. The kernel had nothing to send for most of the time. A processor that was used by more than 90% explains it; else
 ///    it was the send buffer.
-/// 4. A queue stood in most samples, and the path's capacity is not known: the path.
-/// 5. A processor was used by more than 90%.
-/// 6. The congestion window, or the given rate where there is none: losses or a late sender kept the run below it.
+/// 5. A queue stood in most samples, and the path's capacity is not known: the path.
+/// 6. A processor was used by more than 90%.
+/// 7. The congestion window, or the given rate where there is none: losses or a late sender kept the run below it.
 pub(crate) fn name(e: &Evidence) -> Bottleneck {
     let most = |part: u64| e.busy > 0 && part > e.busy / 2;
     let reached = |rate: Option<f64>| rate.is_some_and(|rate| e.goodput >= 0.95 * rate);
@@ -44,6 +51,8 @@ pub(crate) fn name(e: &Evidence) -> Bottleneck {
         Bottleneck::Pacing
     } else if reached(e.capacity) {
         Bottleneck::Path
+    } else if !e.has_cwnd && e.lost > FULL_PATH_LOSS {
+        if e.capacity.is_none() && e.queued > 0.5 { Bottleneck::Path } else { Bottleneck::Pacing }
     } else if most(e.rwnd) {
         Bottleneck::Rwnd
     } else if most(e.sndbuf) || e.starved > 0.5 {
@@ -78,7 +87,15 @@ mod tests {
         let given = Evidence { pacing: Some(6e9), has_cwnd: false, ..base.clone() };
         assert_eq!(name(&given), Bottleneck::Pacing, "UDT at a rate that losses kept it below");
         assert_eq!(name(&Evidence { queued: 0.8, ..given.clone() }), Bottleneck::Path);
-        assert_eq!(name(&Evidence { rwnd: 900, ..given }), Bottleneck::Rwnd);
+        assert_eq!(name(&Evidence { rwnd: 900, ..given.clone() }), Bottleneck::Rwnd);
+        let flooded = Evidence { rwnd: 900, lost: 0.3, ..given };
+        assert_eq!(
+            name(&flooded),
+            Bottleneck::Pacing,
+            "UDT at a rate above the path's, whose window waits for what was lost"
+        );
+        assert_eq!(name(&Evidence { queued: 0.8, ..flooded.clone() }), Bottleneck::Path);
+        assert_eq!(name(&Evidence { has_cwnd: true, ..flooded }), Bottleneck::Rwnd);
         assert_eq!(name(&Evidence { cpu: 0.97, ..base }), Bottleneck::Cpu);
     }
 }

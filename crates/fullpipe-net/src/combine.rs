@@ -7,16 +7,13 @@ use fullpipe_path::record::udp::{UdpCounts, UdpOutcome};
 use fullpipe_path::record::{EndInfo, LoadedRtt, Outcome, StreamOutcome};
 use fullpipe_path::{Direction, Protocol, Transport, Workload};
 
-use crate::bottleneck::{self, Evidence};
+use crate::bottleneck::{self, Evidence, FULL_PATH_LOSS};
 use crate::omitted;
 use crate::rate::{self, Arrivals, Limit};
 use crate::sample::Sample;
 use crate::session::Observed;
 use crate::side::Side;
 use crate::wire::Request;
-
-/// Loss of a run over plain UDP, as a fraction of its datagrams, from which on the path counts as full.
-const FULL_PATH_LOSS: f64 = 0.02;
 
 /// What the client knows of a run besides what both sides have observed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -238,8 +235,11 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
         Direction::Send => (cpu(&sender) / directions, cpu(&receiver)),
         Direction::Receive => (cpu(&sender), cpu(&receiver) / directions),
     };
+    let segment_bytes = u64::from(sender.report.end.mss);
+    let again = retransmits.saturating_mul(segment_bytes) as f64;
     let evidence = |goodput: f64| Evidence {
         goodput,
+        lost: again / (again + bytes as f64).max(1.0),
         capacity,
         pacing: paced_payload_bps(&request.transport, sender.report.end.mss, sender.report.end.mtu),
         has_cwnd: has_cwnd(&request.transport),
@@ -250,7 +250,6 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
             |udp| Evidence { queued: if udp.loss > FULL_PATH_LOSS { 1.0 } else { 0.0 }, ..Evidence::default() },
         )
     };
-    let segment_bytes = u64::from(sender.report.end.mss);
     let (window_max, cwnd_max) = largest_windows(&at_sender, &request.transport, segment_bytes);
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     real.insert("wall_s".into(), wall_s.into());

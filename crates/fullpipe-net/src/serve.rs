@@ -597,7 +597,7 @@ mod tests {
             let lost = NetError::Lost {
                 peer: "192.0.2.1".into(),
                 doing: "waiting for its data streams",
-                source: io::Error::new(io::ErrorKind::UnexpectedEof, "failed to fill whole buffer"),
+                source: io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"),
             };
             without_streams(lost, protocol, come, 5202).in_log()
         };

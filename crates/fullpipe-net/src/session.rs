@@ -88,6 +88,11 @@ impl Control {
                 let why = format!("no answer for {} s", ANSWER.as_secs());
                 NetError::Lost { peer: self.peer.clone(), doing, source: io::Error::new(TimedOut, why) }
             }
+            // The library's words are of a buffer.
+            UnexpectedEof => {
+                let source = io::Error::new(UnexpectedEof, "it closed the connection");
+                NetError::Lost { peer: self.peer.clone(), doing, source }
+            }
             _ => NetError::Lost { peer: self.peer.clone(), doing, source },
         }
     }

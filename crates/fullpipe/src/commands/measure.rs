@@ -271,8 +271,8 @@ fn once(
         }
         Path::Lab(lab) => {
             let measured = in_lab(lab, run, args)?;
-            for (run, text, _) in &measured {
-                print::warn_of_mss(run, text);
+            for (run, text, outcome) in &measured {
+                print::warn_of_limits_in_testbed(run, text, outcome);
                 show_intervals(text, run, args, number);
             }
             measured
@@ -373,7 +373,11 @@ fn on_host(
         from: args.bind.clone().unwrap_or_default(),
         stall: args.stall().duration(),
         connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
-        first_answer: if args.guest.is_some() { Duration::from_secs(120) } else { FIRST_ANSWER },
+        first_answer: if args.guest.is_some() {
+            Duration::from_secs(120)
+        } else {
+            FIRST_ANSWER.min(args.stall().duration())
+        },
         capacity,
         check_memory: args.guest.is_none(),
         proof_key: key,

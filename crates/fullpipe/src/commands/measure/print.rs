@@ -73,7 +73,7 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
             }
         }
     }
-    outln!("loss        {}", loss(outcome));
+    outln!("loss        {}", loss(outcome, run.transport.protocol()));
     if let Some(later) = outcome.after_omitted.as_ref().and_then(|later| Some((later.omit_s, later.udp.as_ref()?))) {
         outln!("            {} after the first {}", datagrams(later.1), format::seconds(later.0));
     }
@@ -91,8 +91,7 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
         outln!("latency     {}", latency(probed));
     }
     if let Some(what) = outcome.bottleneck {
-        let any_lost = outcome.udp.map_or(outcome.retransmits, |udp| udp.lost) > 0;
-        outln!("bottleneck  {}", bottleneck(what, run, &known, outcome.goodput_bps, any_lost));
+        outln!("bottleneck  {}", bottleneck(what, run, &known, outcome.goodput_bps, lost(outcome) > 0));
     }
     if let Some(target) = target {
         outln!("record      {}", target.display());
@@ -100,11 +99,13 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
 }
 
 /// What was lost, and in the testbed where, for people.
-fn loss(outcome: &Outcome) -> String {
-    let mut text = outcome.udp.as_ref().map_or_else(
-        || format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted"),
-        datagrams,
-    );
+fn loss(outcome: &Outcome, protocol: Protocol) -> String {
+    let again = match protocol {
+        Protocol::Tcp => ["segment retransmitted", "segments retransmitted"],
+        Protocol::Udt | Protocol::Udp => ["packet retransmitted", "packets retransmitted"],
+    };
+    let mut text =
+        outcome.udp.as_ref().map_or_else(|| format::count(outcome.retransmits, again[0], again[1]), datagrams);
     if let Some(drops) = outcome.queue_drops {
         text += &format!(", {} dropped by the bottleneck's queue", format::count(drops, "packet", "packets"));
     }
@@ -112,6 +113,11 @@ fn loss(outcome: &Outcome) -> String {
         text += &format!(", {} lost at random", format::thousands(random));
     }
     text
+}
+
+/// Packets that were lost, or sent again.
+fn lost(outcome: &Outcome) -> u64 {
+    outcome.udp.map_or(outcome.retransmits, |udp| udp.lost)
 }
 
 /// What became of datagrams, for people.
@@ -143,6 +149,7 @@ fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, 
     }
     let reached = |rate: Rate| goodput.is_none_or(|bps| bps >= 0.9 * rate.0 as f64);
     let is_emulated = matches!(run.path, Path::Lab(_));
+    let above_path = |rate: Rate| matches!(&run.path, Path::Lab(lab) if rate > lab.rate);
     match (what, run.transport.buffer) {
         (Bottleneck::Cwnd, _) if run.transport.protocol() == Protocol::Udt => {
             "cwnd: UDT's congestion control, still raising its rate or recovering from loss"
@@ -167,6 +174,9 @@ fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, 
         (Bottleneck::Sndbuf, _) => "sndbuf: the sender's buffer; try a larger --buffer",
         (Bottleneck::Path, _) => "path: it is full",
         (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
+        (Bottleneck::Pacing, _) if any_lost && run.transport.pacing.is_some_and(above_path) => {
+            "pacing: the rate that --pacing sets is above that of the path, so much is lost; give a lower one"
+        }
         (Bottleneck::Pacing, _) if !run.transport.pacing.is_none_or(reached) => {
             if any_lost {
                 "pacing: losses kept it below the rate that --pacing sets"
@@ -216,10 +226,20 @@ fn refused_mss(run: &Run, sender_mss: u32, mtu: Option<u32>) -> Option<String> {
     ))
 }
 
-/// Warns of segments in the testbed, by the run's record, that are smaller than `--mss` asks for.
-pub fn warn_of_mss(run: &Run, record: &str) {
+/// Warns of segments in the testbed, by the run's record, that are smaller than `--mss` asks for, and of a kernel's buffer that
+/// lost packets over UDP.
+pub fn warn_of_limits_in_testbed(run: &Run, record: &str, outcome: &Outcome) {
     let header: serde_json::Value =
         record.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    let of_path = outcome.queue_drops.unwrap_or(0).saturating_add(outcome.random_losses.unwrap_or(0));
+    let granted = header["receiver"]["rcvbuf"].as_u64().unwrap_or(u64::MAX) / 2;
+    if run.transport.protocol() != Protocol::Tcp && granted < UDP_BUFFER.0 && lost(outcome) > of_path {
+        errln!(
+            "warning: more packets were lost than by the path: the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which \
+             a burst can fill; give that host of the path a larger rmem_max, or make it tuned",
+            Size(granted)
+        );
+    }
     let [mss, mtu] = ["mss", "mtu"].map(|key| header["sender"][key].as_u64().and_then(|bytes| bytes.try_into().ok()));
     if let Some(warning) = refused_mss(run, mss.unwrap_or(0), mtu) {
         errln!("warning: {warning}");
@@ -242,8 +262,7 @@ pub fn warn_of_limits(run: &Run, measured: &Measured) {
     if run.transport.protocol() != Protocol::Tcp {
         // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
         let got = measured.receiver.rcvbuf / 2;
-        let lost = measured.outcome.udp.map_or(measured.outcome.retransmits, |udp| udp.lost);
-        if got < UDP_BUFFER.0 && lost > 0 {
+        if got < UDP_BUFFER.0 && lost(&measured.outcome) > 0 {
             errln!(
                 "warning: packets were lost, and the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which a burst \
                  can fill; there, as root: sysctl -w net.core.rmem_max={}",
