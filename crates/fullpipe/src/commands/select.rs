@@ -377,18 +377,8 @@ fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: b
 }
 
 fn explain(selection: &Selection) {
-    let tied = selection.ranking.iter().filter(|c| c.tied).count();
     outln!("\nwhy");
-    outln!(
-        "  {} of {} cannot be told from the highest at {} (Welch's t, Bonferroni). Of those within {} of it,",
-        format::count(tied as u64, "transport", "transports"),
-        selection.ranking.len(),
-        format::percent(selection.level),
-        format::percent(selection.within)
-    );
-    let has_udt = selection.best_over(Protocol::Udt).is_some();
-    let order = if has_udt { "TCP before UDT, then fewest" } else { "fewest" };
-    outln!("  {} disturbs others least: {order} streams, then smallest buffer, then CUBIC", selection.choice.transport);
+    reason(selection);
     if let Some(line) = protocols(selection) {
         outln!("  {line}");
     }
@@ -414,6 +404,34 @@ fn explain(selection: &Selection) {
     if more > 0 {
         outln!("  and {more} more; all with --json");
     }
+}
+
+/// Says why it is this transport.
+fn reason(selection: &Selection) {
+    let Selection { choice, ranking, .. } = selection;
+    let (level, within) = (format::percent(selection.level), format::percent(selection.within));
+    let tied = ranking.iter().filter(|c| c.tied).count().saturating_sub(1);
+    let highest = ranking.first().map_or(0.0, |first| first.expected.mean_bps);
+    let is_alike = |c: &&Choice| c.tied && c.expected.mean_bps >= (1.0 - selection.within) * highest;
+    if ranking.len() <= 1 {
+        outln!("  {} is the only transport that the profile has for this path", choice.transport);
+        return;
+    }
+    let others = ranking.len() - 1;
+    if ranking.iter().filter(is_alike).count() <= 1 {
+        outln!("  {} has the highest rate, and no other is within {within} of it;", choice.transport);
+        match tied {
+            0 => outln!("  the data tell it from each of the {others} others at {level} (Welch's t, Bonferroni)"),
+            _ => outln!("  {tied} of the {others} others cannot be told from it at {level} (Welch's t, Bonferroni)"),
+        }
+        return;
+    }
+    outln!(
+        "  {tied} of the {others} others cannot be told from the highest at {level} (Welch's t, Bonferroni). Of those within {within} of it,"
+    );
+    let has_udt = ranking.iter().any(|c| c.tied && c.transport.protocol() == Protocol::Udt);
+    let order = if has_udt { "TCP before UDT, then fewest" } else { "fewest" };
+    outln!("  {} disturbs others least: {order} streams, then smallest buffer, then CUBIC", choice.transport);
 }
 
 /// Compares the best transport over UDT with the best one over TCP, if the profile has both.

@@ -143,6 +143,9 @@ impl TransportArgs {
             _ if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender, self.streams.is_none()),
             _ => self.best_of_profile(between)?,
         };
+        if self.profile.is_some() && between.via != Via::Ssh && between.rtt_s < LOCAL_S {
+            chosen.why.push(format!("--profile has no effect below {} ms", LOCAL_S * 1e3));
+        }
         chosen.transport.dscp = self.dscp.filter(|_| between.via != Via::Ssh);
         if chosen.transport.protocol() == Protocol::Udt {
             return Ok(chosen);
