@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from fullpipe.errors import UsageError
 from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS, UDP_HEADERS, UDT_HEADERS
-from fullpipe.units import format_block, format_probability, format_rate, format_size, format_time, parse_size
+from fullpipe.units import (
+    counted,
+    format_block,
+    format_probability,
+    format_rate,
+    format_size,
+    format_time,
+    parse_rate,
+    parse_size,
+)
 
 LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
 """The rate of each modality, in bit/s (Rao et al., HPDC 2017, section 2.1)."""
@@ -27,14 +36,35 @@ UDT = "udt"
 UDP = "udp"
 """The name of plain UDP in the place of a congestion control, which it lacks."""
 
+MAX_STREAMS = 64
+"""Most parallel streams over UDT, and between disks (`crates/fullpipe-path/src/transport.rs`)."""
+
+MAX_MEASURED_STREAMS = 256
+"""Most parallel streams from memory to memory over TCP and plain UDP."""
+
+MIN_PACING_BPS = 64_000
+"""The slowest pacing rate that `fullpipe measure` takes, bit/s."""
+
 TUNED = "tuned"
 """The host whose programs may ask for any buffer; the ends of a path are such hosts by default."""
 
 MIN_DYNAMICS_POINTS = 50
 """The fewest values of a trace whose dynamics are analysed, each over at least a sample and an RTT."""
 
+_SERVER_UDT_BYTES = 3 << 30
+"""Memory that `fullpipe serve` has for the buffers of a run over UDT, of which each stream takes two.
+
+Three quarters of its limit for a process (`MAX_DATA` in `crates/fullpipe/src/commands/serve/child.rs`).
+"""
+
 _SERVED_BYTES = 2_000_000_000
 """The size of the file system of a mount or a disk that names none."""
+
+_MAX_RTT_NS = 60_000_000_000
+"""The longest RTT of an emulated path."""
+
+_MIN_RATE_BPS = 8_000
+"""The lowest rate of an emulated path, bit/s; no rate is above the highest, 1 Tb/s."""
 
 _MAX_QUEUE_BYTES = 2**32 - 1
 """The largest queue that the kernel's `tbf` can count."""
@@ -68,11 +98,25 @@ class LabPath:
     """What end a mounts of end b, in the words of `fullpipe measure`: `nfs+nconnect:4`; None if nothing."""
 
     def __post_init__(self) -> None:
-        """Checks that the queue holds a packet and that the kernel can count it.
+        """Checks the path as `fullpipe measure` does: its RTT, rate, queue, jitter and cross traffic.
 
         Raises:
-            UsageError: The queue is too small or too large.
+            UsageError: The testbed cannot have such a path.
         """
+        if self.rtt > _MAX_RTT_NS:
+            raise UsageError(f"path rtt: {format_time(self.rtt)} is over 60s; give less")
+        if self.rate < _MIN_RATE_BPS:
+            raise UsageError(f"path rate: {format_rate(self.rate)} is below 8kbit; give more")
+        if self.jitter is not None and 2 * self.jitter > self.rtt:
+            raise UsageError(
+                f"path jitter: {format_time(self.jitter)} is over half the RTT ({format_time(self.rtt)}); "
+                "give less, or give the shorter RTTs a [[grid]] of their own"
+            )
+        if (cross := self.cross) is not None and cross.startswith("udp:"):
+            if parse_rate(cross.removeprefix("udp:")) > 4 * self.rate:
+                raise UsageError(
+                    f"path cross: {cross} is over four times the rate ({format_rate(self.rate)}); give less"
+                )
         packet = self.mtu + ETHERNET_HEADER
         if self.queue < packet:
             raise UsageError(
@@ -189,14 +233,15 @@ class RunSpec:
     """How the path's mount is read or written; None for a run without one."""
 
     def __post_init__(self) -> None:
-        """Checks the size against the number of streams, the name of the congestion control, disks and mount.
+        """Checks workload and transport as `fullpipe measure` does, and disks and mount.
 
         Raises:
-            UsageError: A stream would get less than a byte, the testbed lacks the congestion control, or
-                disks or a mount are asked for what they cannot do.
+            UsageError: A stream would get less than a byte, `fullpipe measure` refuses the transport, the
+                testbed lacks the congestion control, or disks or a mount are asked for what they cannot do.
         """
         if self.mount is not None:
             self._check_mount(self.mount)
+        self._check_transport()
         if self.disks is not None and (self.size is None or self.reverse):
             raise UsageError(
                 "between disks, files of a size are copied from disk_a to disk_b; "
@@ -212,6 +257,75 @@ class RunSpec:
                 f"transport cc: congestion control '{self.cc}' is not in the testbed's kernel; "
                 + (f"perhaps '{near[0]}' is meant; " if near else "")
                 + f"it has {', '.join(LINUX_CONGESTION_CONTROLS)}"
+            )
+
+    def _check_transport(self) -> None:
+        """Checks what `fullpipe measure`, or the server of a real host, refuses at once.
+
+        Raises:
+            UsageError: There are too many streams, the pacing rate is too slow, the buffers of UDT do not fit
+                into a server's memory, or plain UDP lacks a rate or has what it cannot use.
+        """
+        self._check_streams()
+        if self.cc == UDP:
+            self._check_udp()
+        buffers = 2 * self.streams * (self.buffer or 0)
+        if self.cc == UDT and isinstance(self.path, str) and buffers > _SERVER_UDT_BYTES:
+            raise UsageError(
+                f"transport buffer: {self.buffer_text} is too large for {counted(self.streams, 'stream')} of "
+                f"UDT: with two buffers each they need {buffers / 1e9:.3g} GB, and a server has "
+                f"{_SERVER_UDT_BYTES / 1e9:.3g} GB for them; give smaller buffers, or fewer streams"
+            )
+        if self.pacing is not None and self.pacing < MIN_PACING_BPS:
+            raise UsageError(
+                f"transport pacing: {format_rate(self.pacing)} is too slow; "
+                f"give at least {format_rate(MIN_PACING_BPS)}"
+            )
+
+    def _check_streams(self) -> None:
+        """Checks the number of streams against the limit of the transport.
+
+        Raises:
+            UsageError: There are too many.
+        """
+        if self.cc == UDT:
+            most, what = MAX_STREAMS, "UDT takes"
+        elif self.disks is not None:
+            most, what = MAX_STREAMS, "runs between disks take"
+        else:
+            most, what = MAX_MEASURED_STREAMS, "a measurement takes"
+        if self.streams > most:
+            others = (
+                f", or give UDT a [[grid]] of its own (others take up to {MAX_MEASURED_STREAMS})"
+                if self.cc == UDT and self.disks is None and self.streams <= MAX_MEASURED_STREAMS
+                else ""
+            )
+            raise UsageError(
+                f"transport streams: {self.streams} are too many: {what} at most {most} streams; "
+                f"give fewer{others}"
+            )
+
+    def _check_udp(self) -> None:
+        """Checks what plain UDP needs, and what it cannot do.
+
+        Raises:
+            UsageError: It has no rate, it has a buffer, or it is to carry a copy between disks.
+        """
+        if self.disks is not None:
+            raise UsageError(
+                "transport cc: 'udp' loses data, so runs between disks cannot use it; "
+                "give a congestion control of TCP, or udt"
+            )
+        if self.pacing is None:
+            raise UsageError(
+                'transport pacing: is missing for cc = "udp": plain UDP has no congestion control, so it '
+                'needs a rate; give pacing = "100mbit" or another rate, or, if it is not for the other '
+                "transports, give udp a [[grid]] of its own"
+            )
+        if self.buffer is not None:
+            raise UsageError(
+                f"transport buffer: {format_size(self.buffer)} has no effect on plain UDP, which has no "
+                "window; leave it out, or give udp a [[grid]] of its own"
             )
 
     def _check_mount(self, access: MountAccess) -> None:

@@ -9,7 +9,14 @@ from fullpipe.campaign import LabPath, RunSpec, expand, read_campaign
 from fullpipe.campaign.ceiling import KernelLimit, kernel_limit
 from fullpipe.campaign.lab_mount import MOUNT_KEYS
 from fullpipe.errors import UsageError
-from fullpipe.run import LINUX_CONGESTION_CONTROLS, DiskAccess, MountAccess
+from fullpipe.run import (
+    LINUX_CONGESTION_CONTROLS,
+    MAX_MEASURED_STREAMS,
+    MAX_STREAMS,
+    MIN_PACING_BPS,
+    DiskAccess,
+    MountAccess,
+)
 
 GRID = """
 [[grid]]
@@ -62,6 +69,27 @@ def test_the_command(tmp_path: Path) -> None:
         "--cc", "bbr", "--streams", "4", "--buffer", "256MB", "--pacing", "9.9gbit", "--size", "1GB",
         "--seed", "7", "--sample", "10ms", "--reverse",
     ]  # fmt: skip
+
+
+def test_limits_are_those_of_the_program() -> None:
+    source = (ROOT / "crates/fullpipe-path/src/transport.rs").read_text()
+    for name, value in (("MAX_STREAMS", MAX_STREAMS), ("MAX_MEASURED_STREAMS", MAX_MEASURED_STREAMS)):
+        assert f"pub const {name}: u16 = {value};" in source
+    assert f"MIN_PACING: Rate = Rate({MIN_PACING_BPS:_});" in source
+
+
+def test_as_many_streams_as_measure_takes(tmp_path: Path) -> None:
+    assert one(tmp_path, GRID.replace('cc = "cubic"', 'cc = "cubic"\nstreams = 256')).streams == 256
+    udp = GRID.replace('cc = "cubic"', 'cc = "udp"\nstreams = 65\npacing = "1gbit"')
+    assert one(tmp_path, udp).arguments()[2:4] == ["--transport", "udp"]
+    assert one(tmp_path, GRID.replace('cc = "cubic"', 'cc = "udt"\nstreams = 64')).streams == 64
+
+
+def test_no_run_begins_if_one_is_refused(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "c.toml").write_text(GRID.replace('cc = "cubic"', 'cc = ["cubic", "udp"]'))
+    told = command("campaign", "run", "c.toml", "-o", "out")
+    assert told.returncode == 2 and "transport pacing: is missing" in told.stderr
+    assert not told.stdout and not (tmp_path / "out").exists()
 
 
 def test_udt_stands_in_the_place_of_a_congestion_control(tmp_path: Path) -> None:
@@ -291,7 +319,61 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ('rate = "10gbit"', 'rate = "10gbit"\nmodality = "atm"', ["path modality", "'atm'", "oc192"]),
         ('cc = "cubic"', 'cc = "cubik"', ["campaign.toml: grid 1 transport cc", "perhaps 'cubic'", "yeah"]),
         ('cc = "cubic"', 'cc = "qqqq"', ["'qqqq' is not in the testbed's kernel; it has bbr"]),
-        ('cc = "cubic"', 'cc = "cubic"\nstreams = 65', ["transport streams", "64"]),
+        ('cc = "cubic"', 'cc = "cubic"\nstreams = 257', ["grid 1 transport streams", "257", "at most 256"]),
+        ('cc = "cubic"', 'cc = "cubic"\nstreams = 0', ["grid 1 transport streams", "give at least 1"]),
+        ('cc = "cubic"', 'cc = "cubic"\nstreams = "4"', ["transport streams", "streams = [1, 4]"]),
+        (
+            'cc = "cubic"',
+            'cc = ["cubic", "udt"]\nstreams = [1, 100]',
+            ["grid 1 transport streams", "UDT takes at most 64 streams", "[[grid]] of its own"],
+        ),
+        (
+            'rate = "10gbit"\n[grid.transport]\ncc = "cubic"',
+            'rate = "10gbit"\ndisk = "1GB/s"\n[grid.transport]\ncc = "cubic"\nstreams = 65',
+            ["grid 1 transport streams", "runs between disks take at most 64"],
+        ),
+        ('cc = "cubic"', 'cc = "UDT"', ["grid 1 transport cc: 'UDT'", "write udt (names are in lower case)"]),
+        ('cc = "cubic"', 'cc = ["udt", "Cubic"]', ["grid 1 transport cc", "write cubic"]),
+        ('cc = "cubic"', 'cc = "a congestion control"', ["transport cc", "up to 15 lower-case letters"]),
+        ('cc = "cubic"', "cc = 1", ["transport cc", "quotation marks"]),
+        (
+            'cc = "cubic"',
+            'cc = ["udp", "cubic"]',
+            ["grid 1 transport pacing: is missing", "udp", 'give pacing = "100mbit"', "[[grid]] of its own"],
+        ),
+        ('cc = "cubic"', 'cc = "udp"\npacing = ["1gbit", "none"]', ["transport pacing: is missing"]),
+        (
+            'cc = "cubic"',
+            'cc = "udp"\npacing = "1gbit"\nbuffer = "1MB"',
+            ["grid 1 transport buffer: 1MB has no effect on plain UDP", "leave it out"],
+        ),
+        (
+            'rate = "10gbit"\n[grid.transport]\ncc = "cubic"',
+            'rate = "10gbit"\ndisk = "1GB/s"\n[grid.transport]\ncc = "udp"\npacing = "1gbit"',
+            ["grid 1 transport cc: 'udp' loses data", "or udt"],
+        ),
+        ('cc = "cubic"', 'cc = "udt"\npacing = "1kbit"', ["transport pacing: 1kbit", "at least 64kbit"]),
+        (
+            'rtt = "45.6ms"\nrate = "10gbit"\n[grid.transport]\ncc = "cubic"',
+            'host = "dtn2"\n[grid.transport]\ncc = "udt"\nstreams = [1, 4]\nbuffer = "1GB"',
+            ["transport buffer: 1GB is too large for 4 streams of UDT", "need 8 GB", "has 3.22 GB"],
+        ),
+        ('rtt = "45.6ms"', 'rtt = ["1ms", "61s"]', ["grid 1 path rtt: 61s is over 60s"]),
+        ('rate = "10gbit"', 'rate = "1kbit"', ["grid 1 path rate: 1kbit is below 8kbit"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\njitter = "23ms"', ["path jitter: 23ms is over half the RTT"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\ncross = "udp:41gbit"', ["path cross: udp:41gbit is over four"]),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\ncross = "foo"',
+            ["path cross: 'foo' is not cross traffic: write"],
+        ),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\ncross = "udp:4"',
+            ["path cross: 'udp:4' is not", "unit is missing"],
+        ),
+        ('rate = "10gbit"', 'rate = "10gbit"\ncross = "tcp:65x1KB"', ["path cross", "from 1 to 64 flows"]),
+        ("[[grid]]", '[[grid]]\nsample = "2h"', ["grid 1 sample", "the most is 1h"]),
         ('cc = "cubic"', 'cc = "cubic"\nbuffer = "2GB"', ["transport buffer", "1.073GB"]),
         ('cc = "cubic"', "", ["'cc' is missing"]),
         ('size = "1GB"', "", ["a size or a duration"]),

@@ -17,8 +17,10 @@ from fullpipe.units import format_size, parse_probability, parse_rate, parse_siz
 T = TypeVar("T")
 BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 4_000, 2**30 - 1
 """The range of socket buffers; the kernel accepts at most INT_MAX / 2."""
-SAMPLE_MIN_NS = 10_000_000
-"""The shortest sampling interval."""
+SAMPLE_MIN_NS, SAMPLE_MAX_NS = 10_000_000, 3_600_000_000_000
+"""The range of sampling intervals."""
+MAX_CROSS_FLOWS = 64
+"""Most flows of cross traffic over TCP."""
 BLOCK_MIN_BYTES, BLOCK_MAX_BYTES = 64 << 10, 64 << 20
 """The range of blocks, as `fullpipe cp` takes it."""
 STORAGE_BLOCK_MIN_BYTES, STORAGE_BLOCK_MAX_BYTES = 4 << 10, 1 << 30
@@ -105,7 +107,47 @@ def _sample(value: object) -> int:
     time = parse_time(value)
     if time < SAMPLE_MIN_NS:
         raise UsageError(f"'{value}' is too short; the least is 10ms")
+    if time > SAMPLE_MAX_NS:
+        raise UsageError(f"'{value}' is too long; the most is 1h")
     return time
+
+
+def _congestion(value: object) -> object:
+    if not isinstance(value, str):
+        raise UsageError(f'{value!r} should be text, in quotation marks, such as "cubic"')
+    if not re.fullmatch(r"[a-z0-9_-]{1,15}", value):
+        # The kernel's name, closing zero included, has 16 bytes (TCP_CA_NAME_MAX in include/net/tcp.h).
+        if re.fullmatch(r"[a-z0-9_-]{1,15}", lower := value.strip().lower()):
+            raise UsageError(
+                f"'{value}' is not a congestion control: write {lower} (names are in lower case)"
+            )
+        raise UsageError(
+            f"'{value}' is not a congestion control: names have up to 15 lower-case letters, digits, _ and "
+            "-; write for example cubic, or udt for UDT"
+        )
+    return value
+
+
+def _streams(value: object) -> object:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{value!r} is not a number of streams: write for example streams = [1, 4]")
+    if value < 1:
+        raise UsageError(f"{value} is not a number of streams; give at least 1")
+    return value
+
+
+def _cross(value: object) -> object:
+    match = re.fullmatch(r"udp:(?P<rate>\S+)|tcp:(?P<flows>\d+)x(?P<window>\S+)", str(value))
+    try:
+        if match is None:
+            raise UsageError("write udp:400mbit or tcp:4x64KB")
+        if match["rate"] is not None:
+            parse_rate(match["rate"])
+        elif not 1 <= int(match["flows"]) <= MAX_CROSS_FLOWS or parse_size(match["window"]) == 0:
+            raise UsageError(f"give from 1 to {MAX_CROSS_FLOWS} flows, each with a window, as in tcp:4x64KB")
+    except UsageError as error:
+        raise UsageError(f"{value!r} is not cross traffic: {error}") from None
+    return value
 
 
 Axis = Annotated[list[T], BeforeValidator(_listed), Field(min_length=1)]
@@ -116,7 +158,8 @@ SomeTime = Annotated[int, BeforeValidator(_some_time)]
 Probability = Annotated[float, BeforeValidator(parse_probability)]
 Text = Annotated[str, BeforeValidator(_text)]
 Buffer = Annotated[int | None, BeforeValidator(_buffer)]
-Congestion = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,15}$")]
+Congestion = Annotated[str, BeforeValidator(_congestion)]
+Streams = Annotated[int, BeforeValidator(_streams)]
 LabHost = Annotated[str, BeforeValidator(_lab_host)]
 LabDisk = Annotated[str, BeforeValidator(_lab_disk)]
 LabMount = Annotated[str, BeforeValidator(check_mount)]
@@ -124,7 +167,7 @@ Block = Annotated[int, BeforeValidator(_block)]
 StorageBlock = Annotated[int, BeforeValidator(_storage_block)]
 Mtu = Literal[1500, 9000]
 Modality = Literal["10gige", "oc192"]
-Cross = Annotated[str, Field(pattern=r"^(udp:\S+|tcp:\d+x\S+)$")]
+Cross = Annotated[str, BeforeValidator(_cross)]
 
 
 def _or_none(kind: Any) -> Any:
@@ -208,7 +251,7 @@ class TransportAxes(_Table):
     """The axes of the transport."""
 
     cc: Axis[Congestion]
-    streams: Axis[Annotated[int, Field(ge=1, le=64, strict=True)]] = [1]
+    streams: Axis[Streams] = [1]
     buffer: Axis[Buffer] = [None]
     pacing: Axis[_or_none(Rate)] = [None]  # type: ignore[valid-type]
 
@@ -336,7 +379,7 @@ def _explain(path: Path, error: ValidationError) -> str:
     if first["type"] == "missing":
         message = f"'{location[-1]}' is missing; add it"
         words = words[:-1]
-    elif first["type"] in ("literal_error", "string_pattern_mismatch"):
+    elif first["type"] == "literal_error":
         message = f"{first['input']!r} is not allowed: {message[0].lower()}{message[1:]}"
     return ": ".join([str(path), *([" ".join(words)] if words else []), message])
 
