@@ -229,6 +229,79 @@ def test_real_hosts_and_single_runs(tmp_path: Path) -> None:
     assert "to dtn3:7412" in (tmp_path / "out.html").read_text()
 
 
+def words_of(html: str) -> str:
+    """The page without its figures and tags."""
+    return re.sub(r"<[^>]+>|&#39;", " ", re.sub("<(svg|style).*?</\\1>", "", html, flags=re.DOTALL))
+
+
+def runs_over(folder: Path, transport: str) -> Path:
+    text = f"""
+    [[grid]]
+    path = {{ rtt = ["11.8ms", "91.6ms"], rate = "1gbit" }}
+    transport = {{ {transport} }}
+    workload = {{ duration = "4s" }}
+    """
+    for run in expand(campaign_of(folder, text)):
+        synthetic.write(folder / "r", run, samples=30)
+    return folder / "r"
+
+
+def test_the_words_fit_udt(tmp_path: Path) -> None:
+    folder = runs_over(tmp_path, 'cc = "udt", buffer = ["auto", "64MB"]')
+    report(folder, tmp_path / "out.html")
+    html = (tmp_path / "out.html").read_text()
+    words = words_of(html)
+    assert "TCP" not in words and "segment" not in words
+    assert "Throughput of UDT against round-trip time" in words
+    assert "Congestion controls UDT s own" in " ".join(words.split())
+    assert "A transport is UDT, with its own congestion control or at a given rate" in words
+    assert "UDT delivers bytes in order" in words
+    assert "Bottleneck, and packets sent again (mean)" in words
+    assert "UDT s congestion control: raising its rate" in words
+    # Above the panel of runs that gave no buffer.
+    assert "Buffer chosen by fullpipe" in html and "Buffer chosen by the kernel" not in html
+
+
+def test_the_words_fit_tcp_beside_udt(tmp_path: Path, command: Command) -> None:
+    folder = runs_over(tmp_path, 'cc = ["udt", "cubic"]')
+    report(folder, tmp_path / "out.html")
+    html = (tmp_path / "out.html").read_text()
+    words = words_of(html)
+    assert "Throughput of TCP and UDT against" in words and "TCP and UDT deliver bytes in order" in words
+    assert "Congestion controls cubic, UDT s own" in " ".join(words.split())
+    assert "segments (over UDT packets) sent again" in words
+    assert "Buffer without a given size" in html
+    assert command("report", "r", folder, "-o", "both.html").returncode == 2
+    (tmp_path / "r2").mkdir()
+    for file in folder.glob("udt-*.ndjson"):
+        shutil.copy(file, tmp_path / "r2")
+    assert command("report", "r", "r2", "-o", "both.html").returncode == 0
+    assert "one path: UDT, with its own" in words_of((tmp_path / "both.html").read_text())
+
+
+def test_the_words_fit_tcp(page: Path) -> None:
+    words = words_of(page.read_text())
+    assert "UDT" not in words and "UDP" not in words
+    assert "Throughput of TCP against" in words and "Bottleneck, and segments sent again" in words
+
+
+def test_runs_over_plain_udp_are_left_out_with_a_word_why(tmp_path: Path, command: Command) -> None:
+    runs_over(tmp_path, 'cc = ["cubic", "udp"], pacing = "100mbit"')
+    told = command("report", "r", "-o", "out.html")
+    assert told.returncode == 0 and "wrote out.html: 2 runs" in told.stderr
+    words = " ".join(words_of((tmp_path / "out.html").read_text()).split())
+    assert "2 over plain UDP what arrives at a given rate" in words and "Runs 2 " in words
+    told = command("analyze", "r", "--quick")
+    assert "4 runs, 2 of them over plain UDP and not in the profile" in told.stderr
+    for file in (tmp_path / "r").glob("cubic-*.ndjson"):
+        file.unlink()
+    for arguments in (("-o", "none.html"), ("--figure", "profile")):
+        told = command("report", "r", *arguments)
+        assert told.returncode == 5, told.stderr
+        assert told.stderr.startswith("error: r: has only runs over plain UDP")
+    assert not (tmp_path / "none.html").exists()
+
+
 @pytest.mark.parametrize(
     ("path", "copy", "direction", "command"),
     [

@@ -74,7 +74,7 @@ def _phases(console: Console, section: Mapping[str, Any]) -> None:
     _print(console, title, columns, rows)
     if tables.above_line_rate(section):
         console.print(
-            "  rates above the path's: data that waited behind a lost segment are read at once",
+            "  rates above the path's: data that waited behind a lost packet are read at once",
             highlight=False,
         )
     _reasons(console, section, "model", "? ")

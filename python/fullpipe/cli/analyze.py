@@ -9,6 +9,7 @@ import click
 from fullpipe.cli import run, warn
 from fullpipe.cli.options import File, Folder, check_differ, fraction, refuse_flag
 from fullpipe.errors import FailedError
+from fullpipe.run import UDP
 from fullpipe.units import counted
 
 TWO_FOLDERS = "two folders, before and after the change"
@@ -187,8 +188,12 @@ def _analyze(
         print(dump(content), end="")
         return
     show(content, console)
-    skipped = f", {len(runs.skipped)} skipped" if runs.skipped else ""
-    print(f"{counted(runs.runs.height, 'run')}{skipped}", file=sys.stderr)
+    notes = ""
+    if over_udp := int((runs.runs["cc"] == UDP).sum()):
+        notes += f", {over_udp} of them over plain UDP and not in the profile"
+    if runs.skipped:
+        notes += f", {len(runs.skipped)} skipped"
+    print(f"{counted(runs.runs.height, 'run')}{notes}", file=sys.stderr)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from fullpipe.analysis import compare, read_side, tables, words
 from fullpipe.analysis.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, VERDICTS
 from fullpipe.errors import UsageError
 from fullpipe.files import write_whole
+from fullpipe.report.protocols import Protocols
 from fullpipe.report.style import GREY, INK, RC, environment, new_figure, to_svg
 
 Cell = Mapping[str, Any]
@@ -171,6 +172,7 @@ def render(content: Mapping[str, Any], folders: Sequence[Path], out: Path) -> st
             sides=sides,
             counts=words.verdict_counts(content["cells"], VERDICTS),
             changed=content["changed"],
+            protocols=Protocols.of(cell["transport"]["cc"] for cell in content["cells"]),
             columns=["Transport", *COLUMNS],
             sections=[_section(i, *of_one, folders) for i, of_one in enumerate(conditions.items(), start=1)],
             command=_command(folders, out),

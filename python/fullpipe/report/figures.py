@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from fullpipe.dynamics import Traces
 from fullpipe.flatten import SOBAS
 from fullpipe.labels import rtts, transport_name
+from fullpipe.report.protocols import Protocols
 from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.units import counted, parse_size
 
@@ -45,9 +46,11 @@ def _ccs(entries: Sequence[Entry]) -> list[str]:
     return sorted({entry["transport"]["cc"] for entry in entries})
 
 
-def _buffer_title(buffer: str) -> str:
-    named = {"auto": "Buffer chosen by the kernel", SOBAS: "Buffer sized by SOBAS"}
-    return named.get(buffer, f"Buffer {buffer}")
+def _buffer_title(buffer: str, entries: Sequence[Entry]) -> str:
+    if buffer == "auto":
+        transports = [entry["transport"] for entry in entries]
+        return Protocols.of(one["cc"] for one in transports if one["buffer"] == buffer).auto_buffer
+    return "Buffer sized by SOBAS" if buffer == SOBAS else f"Buffer {buffer}"
 
 
 def _gbps_axis(axes: Axes, entries: Sequence[Entry], label: bool) -> None:
@@ -178,7 +181,7 @@ def profile_figure(entries: Sequence[Entry], title: str) -> str:
             _gbps_axis(axes, entries, axes is grid[0])
             for entry, look in drawn:
                 _mark_clipped(axes, entry, look, every)
-            axes.set_title(_buffer_title(buffer), pad=9)
+            axes.set_title(_buffer_title(buffer, entries), pad=9)
             axes.set_xlabel("RTT, ms (logarithmic)")
         handles = legend_of(ccs, counts)
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), handlelength=2.6)
@@ -218,7 +221,7 @@ def box_figure(entries: Sequence[Entry], title: str) -> str:
             axes.set_xticks(range(len(every)), [f"{rtt:g}" for rtt in every])
             axes.set_xlim(-0.6, len(every) - 0.4)
             _gbps_axis(axes, entries, column == 0)
-            axes.set_title(f"{_buffer_title(buffer)}, {counted(streams, 'stream')}")
+            axes.set_title(f"{_buffer_title(buffer, entries)}, {counted(streams, 'stream')}")
             if row == len(rows) - 1:
                 axes.set_xlabel("RTT, ms")
         handles = [Line2D([], [], color=palette[cc], linewidth=6, alpha=0.75, label=cc) for cc in ccs]

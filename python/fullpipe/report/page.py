@@ -17,21 +17,11 @@ from fullpipe.files import write_whole
 from fullpipe.profile import groups
 from fullpipe.record import list_records, read_failures
 from fullpipe.report import commands, rows
+from fullpipe.report.protocols import Protocols, congestion_controls, reported
 from fullpipe.report.registry import FIGURES
 from fullpipe.report.section import Section
 from fullpipe.report.style import environment
 from fullpipe.runs import Runs
-
-BOTTLENECKS = {
-    "path": "the path was full",
-    "cwnd": "the congestion window: ramping up, or recovering from loss",
-    "rwnd": "the receiver's window",
-    "sndbuf": "the sender's buffer",
-    "pacing": "the requested pacing rate",
-    "cpu": "a processor",
-    "disk_read": "reading at the source of a copy",
-    "disk_write": "writing at the destination of a copy",
-}
 
 
 def _listed(runs: pl.DataFrame, *columns: str) -> str:
@@ -69,6 +59,7 @@ def _context(section: Section, number: int, about: dict[str, Any], level: float)
         "dynamics_columns": tables.DYNAMICS_COLUMNS,
         "dynamics_rows": dynamics_rows,
         "dynamics_reasons": tables.reasons(tables.points_of(analysis, "dynamics")),
+        "sent_again": section.protocols.sent_again,
         "bottleneck_rows": rows.bottleneck_rows(
             section.members, analysis["rtt_ms"], section.source.runs.runs
         ),
@@ -94,22 +85,25 @@ def render(folder: Path, source: Source, analysis: dict[str, Any], out: Path) ->
     sections = _sections(folder, source, analysis)
     failures = Counter(str(failure.get("reason")) for failure in read_failures(folder))
     repeats = sorted({p["n"] for s in sections for entry in s.entries for p in entry["points"]})
-    seen = set(runs.runs["bottleneck"])
+    shown = reported(runs.runs)
+    protocols, seen = Protocols.of(shown["cc"]), set(shown["bottleneck"])
     return (
         environment()
         .get_template("page.html")
         .render(
             title=about.get("title") or folder.resolve().name,
-            runs=runs.runs.height,
-            transports=runs.runs.select("cc", "streams", "buffer", "pacing_bps").n_unique(),
-            ccs=_listed(runs.runs, "cc"),
+            runs=shown.height,
+            over_udp=runs.runs.height - shown.height,
+            protocols=protocols,
+            transports=shown.select("cc", "streams", "buffer", "pacing_bps").n_unique(),
+            ccs=congestion_controls(shown),
             repeats="–".join(str(n) for n in dict.fromkeys((repeats[0], repeats[-1]))),
             kernels=_listed(runs.runs, "kernel_sender", "kernel_receiver"),
             programs=_listed(runs.runs, "program"),
             failures=sorted(failures.items(), key=lambda item: (-item[1], item[0])),
             skipped=_skipped(runs),
             sections=[_context(s, i, about, analysis["level"]) for i, s in enumerate(sections, start=1)],
-            bottlenecks=[(name, words) for name, words in BOTTLENECKS.items() if name in seen],
+            bottlenecks=[(name, words) for name, words in protocols.bottlenecks.items() if name in seen],
             command=commands.whole(folder, about, out),
             level=f"{100 * analysis['level']:g}%",
             version=__version__,
@@ -130,7 +124,13 @@ def _read(folder: Path) -> Iterator[Source]:
             "copy the *.ndjson files into it"
         )
     with TemporaryDirectory(prefix="fullpipe-") as aside:
-        yield load(folder, Path(aside))
+        source = load(folder, Path(aside))
+        if reported(source.runs.runs).is_empty():
+            raise RecordError(
+                f"{folder}: has only runs over plain UDP, whose rates are given, so that there is nothing to "
+                "compare; 'fullpipe analyze' writes what became of their datagrams into runs.parquet"
+            )
+        yield source
 
 
 def report(folder: Path, out: Path) -> int:
@@ -146,12 +146,12 @@ def report(folder: Path, out: Path) -> int:
         The number of runs in the report.
 
     Raises:
-        RecordError: The folder has nothing readable, or the page cannot be written.
+        RecordError: The folder has nothing readable, only runs over plain UDP, or the page cannot be written.
     """
     with _read(folder) as source:
         analysis = stored(folder) or analyze(source.runs, source.samples)
         write_whole(out, render(folder, source, analysis, out))
-        return source.runs.runs.height
+        return reported(source.runs.runs).height
 
 
 def figure(folder: Path, name: str, out: Path, section: int = 1) -> None:
@@ -165,7 +165,7 @@ def figure(folder: Path, name: str, out: Path, section: int = 1) -> None:
 
     Raises:
         UsageError: There is no such figure or section, or the section has nothing to draw.
-        RecordError: The folder has nothing readable, or the file cannot be written.
+        RecordError: The folder has nothing readable, only runs over plain UDP, or the file cannot be written.
     """
     if (wanted := FIGURES.get(name)) is None:
         raise UsageError(f"there is no figure '{name}'; choose one of {', '.join(FIGURES)}")

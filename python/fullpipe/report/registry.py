@@ -21,7 +21,7 @@ class Figure:
         name: The name on the command line and of the SVG file.
         heading: The heading above the figure on the page.
         shows: What the figure shows, as a noun phrase in lower case.
-        caption: The text below the figure on the page.
+        caption: The text below the figure on the page. `{deliver}` in it becomes "TCP delivers" or the like.
         draw: Draws the figure of a section as SVG; returns an empty string if there is nothing to draw.
         parts: The parts of an analysis that the figure needs.
         reasons: The part of an analysis that says why a figure is empty; None for figures of samples.
@@ -48,11 +48,12 @@ class Figure:
         return "; ".join(tables.reasons(found)) or "none of the transports that it would show has data"
 
     def caption_of(self, section: Section) -> str:
-        """The caption in one section: it names the numbers of streams if the figure shows only some."""
+        """The caption in one section, with its protocols, and the numbers of streams if only some show."""
+        caption = self.caption.format(deliver=section.protocols.deliver)
         if not self.streams or section.shows_all_streams:
-            return self.caption
+            return caption
         shown = ", ".join(map(str, section.streams_shown))
-        return f"{self.caption} {self.streams.format(shown)}"
+        return f"{caption} {self.streams.format(shown)}"
 
 
 FIGURES = {
@@ -96,7 +97,7 @@ FIGURES = {
             caption="Ramp-up ends when throughput first reaches 90% of the mean of what follows. The lines "
             "are means over runs with the largest buffer. RTTs at which runs end too soon to tell are left "
             "out. A short run may exceed the path's rate after ramp-up: data that waited behind a lost "
-            "segment are then read at once.",
+            "packet are then read at once.",
             draw=lambda section: phases_figure(section.analysis, section.title),
             parts=("model",),
             reasons="model",
@@ -106,7 +107,7 @@ FIGURES = {
             heading="Over time",
             shows="throughput over time",
             caption="Goodput of all streams together from the receiver's samples, for the first seed with "
-            "the largest buffer and the most streams. TCP delivers bytes in order: while a lost segment is "
+            "the largest buffer and the most streams. {deliver} bytes in order: while a lost packet is "
             "missing, nothing is read. When it arrives, all data that waited behind it are read at once, "
             "which shows as a peak above the path's rate.",
             draw=lambda section: trace_figure(section.traces(), section.title),
@@ -118,7 +119,7 @@ FIGURES = {
             caption="Poincaré maps: throughput of all streams together in one interval against that in the "
             "next. An interval is one sample, or one RTT where that is longer. A thin curve is regular, a "
             "round cloud is noise; on the thin line nothing changes. Arms along the axes are stalls behind "
-            "lost segments and the bursts after them. L is the Lyapunov exponent per step. A star marks a "
+            "lost packets and the bursts after them. L is the Lyapunov exponent per step. A star marks a "
             "run limited by its window: its map shows how bursts fall into samples.",
             draw=lambda section: dynamics_figure(section.maps(), section.title),
             parts=("dynamics",),

@@ -14,6 +14,7 @@ from fullpipe.record import read_record
 from fullpipe.report import commands
 from fullpipe.report.figures import buffers, chosen, stream_counts
 from fullpipe.report.panels import maps_shown
+from fullpipe.report.protocols import Protocols
 
 MAX_TRACES = 18
 """The most runs that the figure of traces shows."""
@@ -44,6 +45,11 @@ class Section:
     def entries(self) -> list[dict[str, Any]]:
         """The profile's entries."""
         return [group.entry for group in self.members]
+
+    @property
+    def protocols(self) -> Protocols:
+        """The protocols of the section's transports."""
+        return Protocols.of(entry["transport"]["cc"] for entry in self.entries)
 
     @property
     def streams_shown(self) -> list[int]:
