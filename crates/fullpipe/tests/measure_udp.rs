@@ -136,6 +136,16 @@ fn a_path_that_carries_only_smaller_datagrams_is_found_out_before_data_are_sent(
     });
 }
 
+/// The queue holds 13 calls, which are as long as datagrams of data.
+#[test]
+fn many_streams_are_called_through_a_short_queue() {
+    let record = measure("lab:rtt=1ms,rate=1gbit", "--pacing 100mbit --duration 1s -n 64");
+    let result = &record[record.len() - 1];
+    let streams = result["streams"].as_array().unwrap();
+    assert!(streams.len() == 64 && streams.iter().all(|stream| number(&stream["bytes"]) > 0.0), "{result}");
+    assert_eq!(number(&result["udp"]["lost"]), 0.0, "nor do the datagrams of all streams come together");
+}
+
 #[test]
 fn a_lossy_path_loses_what_it_is_told_to() {
     let path = "lab:rtt=10ms,rate=1gbit,mtu=1500,loss=1e-2,jitter=1ms,reorder=1e-2,duplicate=1e-2";

@@ -19,6 +19,9 @@ use crate::{socket, sys};
 
 /// Time after which a call without an answer is repeated, ns.
 const REPEAT_NS: u64 = 200_000_000;
+/// Time between the first calls of two streams, at most, ns. Calls are as long as the datagrams that follow, and a short queue on the
+/// path does not hold those of many streams at once.
+const APART_NS: u64 = 1_000_000;
 /// Number by which the control connection is known among the sockets.
 const CONTROL: u64 = u64::MAX;
 
@@ -95,7 +98,9 @@ pub fn connect<const N: usize>(
     }
     let begun = sys::now_ns();
     let mut within = first_answer;
-    let mut repeat_ns = begun;
+    // The calls are made in turn.
+    let (mut made, mut next_ns) = (0, begun);
+    let apart_ns = REPEAT_NS / calls.len().max(1) as u64;
     let mut arriving = vec![0; RECEIVE_BYTES];
     let mut events = [EpollEvent::empty(); 16];
     'calling: loop {
@@ -104,11 +109,14 @@ pub fn connect<const N: usize>(
         if now >= deadline {
             return Err(NetError::NoUdp { to, within });
         }
-        if now >= repeat_ns {
-            repeat_ns = now + REPEAT_NS;
-            calls.iter().try_for_each(|call| call.call(size)).map_err(calling())?;
+        if let (true, Some(call)) = (now >= next_ns, calls.get(made % calls.len().max(1))) {
+            call.call(size).map_err(calling())?;
+            made += 1;
+            let is_repeat = made >= calls.len();
+            next_ns = now + if is_repeat { apart_ns } else { apart_ns.min(APART_NS) };
+            continue;
         }
-        let wait_ms = (repeat_ns.min(deadline) - now).div_ceil(1_000_000);
+        let wait_ms = (next_ns.min(deadline) - now).div_ceil(1_000_000);
         let timeout = EpollTimeout::try_from(wait_ms).unwrap_or(EpollTimeout::MAX);
         let ready = match epoll.wait(&mut events, timeout) {
             Ok(ready) => ready,
