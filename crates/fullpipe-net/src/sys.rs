@@ -269,8 +269,9 @@ pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[Leaving<'_>], segment_byte
 ///
 /// # Safety
 /// `to` points to a header of a control message, with room for `data` behind it.
+// SAFETY: it writes a header and data into memory that the caller has made room in.
 unsafe fn write_control<T>(to: *mut libc::cmsghdr, (level, kind): (libc::c_int, libc::c_int), data: T) {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises, the pointer is to a header with room for the data.
     unsafe {
         (*to).cmsg_level = level;
         (*to).cmsg_type = kind;

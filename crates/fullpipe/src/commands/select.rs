@@ -420,8 +420,10 @@ fn reason(selection: &Selection) {
     let others = ranking.len() - 1;
     if ranking.iter().filter(is_alike).count() <= 1 {
         outln!("  {} has the highest rate, and no other is within {within} of it;", choice.transport);
-        match tied {
-            0 => outln!("  the data tell it from each of the {others} others at {level} (Welch's t, Bonferroni)"),
+        match (tied, others) {
+            (0, 1) => outln!("  the data tell it from the other one at {level} (Welch's t, Bonferroni)"),
+            (_, 1) => outln!("  the other one cannot be told from it at {level} (Welch's t, Bonferroni)"),
+            (0, _) => outln!("  the data tell it from each of the {others} others at {level} (Welch's t, Bonferroni)"),
             _ => outln!("  {tied} of the {others} others cannot be told from it at {level} (Welch's t, Bonferroni)"),
         }
         return;
