@@ -2,13 +2,13 @@
 //!
 //! Section 6.1 waits SND between two packets, and libudt spins until that time. Here packets become due at that rate and leave in
 //! bursts: the sender waits until half a burst is due, and sends at most one burst at once. So a timer that is late by up to
-//! half a burst costs no rate. Where a queue on the path does not hold that half, the sender waits for less. Each packet of a burst has an instant at which it leaves if the kernel spaces them, one period after
-//! the one before it.
+//! half a burst costs no rate. Where a queue on the path does not hold that half, the sender waits for less. Each packet of a burst
+//! has an instant at which it leaves if the kernel spaces them, one period after the one before it.
 
 /// Shortest time that a sender waits for packets to become due, nanoseconds: one message of the kernel at 20 Gb/s.
 const MIN_WAIT_NS: u64 = 25_000;
-/// Bursts have at most what becomes due in so many waits, so a timer that is late by two waits costs no rate.
-const WAITS_OF_BURST: u64 = 3;
+/// After a pause, a burst has at most what becomes due in this number of waits.
+const WAITS_AFTER_PAUSE: u64 = 3;
 /// Part by which a shortened wait grows with each call of [`Pacer::set_burst_ns`]. It is twice as long after seven seconds of ACKs.
 const LENGTHENING: u64 = 1_000;
 /// Longest time that a packet waits in the kernel, nanoseconds. The fq qdisc drops what is to leave after 10 s (`tc-fq(8)`).
@@ -52,7 +52,7 @@ impl Pacer {
 
     /// Changes the time that bursts last at the present rate. A wait that was shortened grows a little towards half of it.
     pub fn set_burst_ns(&mut self, burst_ns: u64) {
-        self.wait_ns = if self.wait_ns * 2 >= self.burst_ns {
+        self.wait_ns = if self.wait_ns >= self.burst_ns / 2 {
             burst_ns / 2
         } else {
             (self.wait_ns + self.wait_ns.div_ceil(LENGTHENING)).min(burst_ns / 2)
@@ -71,8 +71,7 @@ impl Pacer {
 
     /// Packets of a burst, at most, when they are `period_ns` apart.
     pub fn burst(&self, period_ns: f64) -> u64 {
-        let burst_ns = self.burst_ns.min(WAITS_OF_BURST * self.wait_ns);
-        ((burst_ns as f64 / period_ns) as u64).clamp(2, self.max_packets)
+        ((self.burst_ns as f64 / period_ns) as u64).clamp(2, self.max_packets)
     }
 
     /// Packets that begin a burst when they are `period_ns` apart.
@@ -82,8 +81,11 @@ impl Pacer {
 
     /// Packets that may be sent now. A burst begins when half of it is due, or what a shorter wait brings.
     pub fn allowance(&mut self, now_ns: u64, period_ns: f64) -> u64 {
-        let burst = self.burst(period_ns);
-        // What became due while nothing could be sent is no more than a burst.
+        // No timer is late by more than a burst, so a longer gap is a pause. It is not made up for: a wait that was shortened has
+        // shown that a queue on the path does not hold a burst.
+        let paused = now_ns.saturating_sub(self.due_ns) > self.burst_ns;
+        let after_pause = (WAITS_AFTER_PAUSE * self.wait_ns) as f64 / period_ns;
+        let burst = if paused { self.burst(period_ns).min((after_pause as u64).max(2)) } else { self.burst(period_ns) };
         let earliest = now_ns.saturating_sub(((burst - 1) as f64 * period_ns) as u64);
         if self.due_ns < earliest {
             (self.due_ns, self.due_fraction) = (earliest, 0.0);
@@ -106,7 +108,7 @@ impl Pacer {
         self.due_fraction = time.fract();
     }
 
-    /// Has packets leave one behind the other, a period apart; the first one together with the packet before it, if `joined`.
+    /// Has packets leave one behind the other, a period apart; the first one when the packet before it has its turn, if `joined`.
     /// Returns how long the first one waits in a kernel that spaces them, nanoseconds.
     pub fn leave(&mut self, now_ns: u64, packets: u64, joined: bool, period_ns: f64) -> u64 {
         let first = if joined { self.leaves_ns.saturating_sub(period_ns as u64) } else { self.leaves_ns };
@@ -176,6 +178,15 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_that_was_not_shortened_follows_the_round_trip() {
+        let mut pacer = pacer(0, 64);
+        for burst_ns in [200_001, 300_000, 499_999, 200_000] {
+            pacer.set_burst_ns(burst_ns);
+            assert_eq!(pacer.wait_ns, burst_ns / 2);
+        }
+    }
+
+    #[test]
     fn the_second_packet_of_a_pair_leaves_with_the_first() {
         let mut pacer = pacer(0, 64);
         assert_eq!(pacer.leave(0, 10, false, 1_000.0), 0);
@@ -187,7 +198,7 @@ mod tests {
     #[test]
     fn a_shortened_wait_makes_bursts_small_costs_no_rate_and_grows_again() {
         let period_ns = 1_200.0;
-        for late_ns in [0, 20_000, 40_000] {
+        for late_ns in [0, 20_000, 100_000] {
             let (mut pacer, mut now, mut sent, mut largest) = (pacer(0, 1_000), 0, 0, 0);
             for n in 0..10 {
                 pacer.shorten(n * 1_000, 5_000);

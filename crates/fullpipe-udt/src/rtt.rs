@@ -24,6 +24,9 @@ const MIN_GATHERING_NS: u64 = 50_000;
 /// Longest time for which an end gathers what arrives, nanoseconds.
 const MAX_GATHERING_NS: u64 = 500_000;
 
+/// The shortest sample comes nearer to the smoothed RTT by one part in so many with each sample: by half in half a minute.
+const LEAST_AGES: u64 = 4096;
+
 /// Smoothed RTT and its variance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rtt {
@@ -48,7 +51,9 @@ impl Rtt {
     /// Takes a sample: RTTVar = (3 RTTVar + |RTT - rtt|) / 4, RTT = (7 RTT + rtt) / 8. The first sample is taken whole, with
     /// half of it as the variance (as in RFC 6298); libudt starts from 100 ms and needs 20 samples to forget them.
     pub fn sample(&mut self, sample_ns: u64) {
-        self.least_ns = self.least_ns.min(sample_ns);
+        // It ages, as the path may become longer.
+        let aged_ns = self.least_ns.saturating_add(self.smoothed_ns.saturating_sub(self.least_ns) / LEAST_AGES);
+        self.least_ns = aged_ns.min(sample_ns);
         if !self.measured {
             let sample_ns = sample_ns.min(MAX_FIRST_SAMPLE_NS);
             *self = Rtt { smoothed_ns: sample_ns, variance_ns: sample_ns / 2, measured: true, ..*self };

@@ -285,7 +285,9 @@ impl Sender {
             in_a_row = in_a_row.max(range.end - range.start);
             counters.pkt_snd_loss += self.losses.insert(range);
         }
-        if in_a_row >= BURST_LOSS && rtt.queueing_ns() <= BURST_QUEUEING * rtt.burst_ns() {
+        // Either end may let an answer wait for as long as it gathers.
+        let unseen_ns = BURST_QUEUEING * rtt.burst_ns() + 2 * rtt.gathering_ns();
+        if in_a_row >= BURST_LOSS && rtt.queueing_ns() <= unseen_ns {
             self.pacer.shorten(now_ns, rtt.smoothed_ns());
         }
         if let Some(first_lost) = first_lost {
