@@ -181,10 +181,11 @@ pub(crate) fn run(
         Side::Sender => Some(Source::new().map_err(system("making a memory file to send"))?),
         Side::Receiver => None,
     };
+    let datagram_bytes = traffic.handle(0).settings().segment_bytes.unwrap_or(0);
     let starts = start_times::starts(
         role.request.seed,
         traffic.len() as u16,
-        start_times::within_ns(&role.request.transport, role.rtt_ns),
+        start_times::within_ns(&role.request.transport, datagram_bytes, role.rtt_ns),
     );
     let mut end = host_info::describe(&(0..traffic.len()).map(|i| traffic.handle(i)).collect::<Vec<_>>());
     let cpu = sys::cpu_seconds();

@@ -4,20 +4,19 @@ use fullpipe_path::{Protocol, Transport};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Datagrams of plain UDP are taken to be as large as jumbo frames, if their size was not given, bits.
-const DATAGRAM_BITS: u64 = 9_000 * 8;
 /// Longest time within which streams start for the sake of their datagrams, ns.
-const MOST_NS: u64 = 1_000_000_000;
+const MAX_SPREAD_NS: u64 = 1_000_000_000;
 
 /// Time within which streams start, ns: one round-trip time. Several streams of plain UDP take all the time between two datagrams
-/// of a stream if that is longer, since else the datagrams of all would come together for as long as the run lasts.
-pub(crate) fn within_ns(transport: &Transport, rtt_ns: u64) -> u64 {
+/// of a stream, of `datagram_bytes`, if that is longer, since else the datagrams of all would come together for as long as the run
+/// lasts.
+pub(crate) fn within_ns(transport: &Transport, datagram_bytes: u32, rtt_ns: u64) -> u64 {
     let Some(rate) = transport.pacing.filter(|_| transport.protocol() == Protocol::Udp && transport.streams > 1) else {
         return rtt_ns;
     };
-    let bits = transport.mss.map_or(DATAGRAM_BITS, |bytes| u64::from(bytes) * 8);
-    let between_ns = (bits * u64::from(transport.streams)).saturating_mul(1_000_000_000) / rate.0.max(1);
-    rtt_ns.max(between_ns.min(MOST_NS))
+    let between_ns =
+        (u64::from(datagram_bytes) * 8 * u64::from(transport.streams)).saturating_mul(1_000_000_000) / rate.0.max(1);
+    rtt_ns.max(between_ns.min(MAX_SPREAD_NS))
 }
 
 /// Returns when each of `n` streams starts, ns after the start of the run's clock. Each time is drawn uniformly from
@@ -46,9 +45,9 @@ mod tests {
     fn datagrams_of_several_streams_are_spread() {
         let within = |cc: &str, streams, mbit: u64| {
             let (buffer, pacing) = (Buffer::Auto, Some(Rate(mbit * 1_000_000)));
-            within_ns(&Transport { cc: cc.into(), streams, buffer, pacing, dscp: None, mss: None }, 1_000_000)
+            within_ns(&Transport { cc: cc.into(), streams, buffer, pacing, dscp: None, mss: None }, 9_000, 1_000_000)
         };
         assert_eq!([within("udp", 1, 100), within("cubic", 64, 100), within("udp", 64, 10_000)], [1_000_000; 3]);
-        assert_eq!([within("udp", 64, 100), within("udp", 64, 1)], [46_080_000, MOST_NS]);
+        assert_eq!([within("udp", 64, 100), within("udp", 64, 1)], [46_080_000, MAX_SPREAD_NS]);
     }
 }

@@ -21,7 +21,7 @@ use crate::{socket, sys};
 const REPEAT_NS: u64 = 200_000_000;
 /// Time between the first calls of two streams, at most, ns. Calls are as long as the datagrams that follow, and a short queue on the
 /// path does not hold those of many streams at once.
-const APART_NS: u64 = 1_000_000;
+const MAX_CALL_INTERVAL_NS: u64 = 1_000_000;
 /// Number by which the control connection is known among the sockets.
 const CONTROL: u64 = u64::MAX;
 
@@ -100,7 +100,7 @@ pub fn connect<const N: usize>(
     let mut within = first_answer;
     // The calls are made in turn.
     let (mut made, mut next_ns) = (0, begun);
-    let apart_ns = REPEAT_NS / calls.len().max(1) as u64;
+    let interval_ns = REPEAT_NS / calls.len().max(1) as u64;
     let mut arriving = vec![0; RECEIVE_BYTES];
     let mut events = [EpollEvent::empty(); 16];
     'calling: loop {
@@ -113,7 +113,7 @@ pub fn connect<const N: usize>(
             call.call(size).map_err(calling())?;
             made += 1;
             let is_repeat = made >= calls.len();
-            next_ns = now + if is_repeat { apart_ns } else { apart_ns.min(APART_NS) };
+            next_ns = now + if is_repeat { interval_ns } else { interval_ns.min(MAX_CALL_INTERVAL_NS) };
             continue;
         }
         let wait_ms = (next_ns.min(deadline) - now).div_ceil(1_000_000);
