@@ -45,6 +45,9 @@ MAX_MEASURED_STREAMS = 256
 MIN_PACING_BPS = 64_000
 """The slowest pacing rate that `fullpipe measure` takes, bit/s."""
 
+MIN_UDT_PACING_BPS = 1_000_000
+"""The slowest pacing rate that it takes for each stream over UDT, bit/s."""
+
 TUNED = "tuned"
 """The host whose programs may ask for any buffer; the ends of a path are such hosts by default."""
 
@@ -280,6 +283,12 @@ class RunSpec:
             raise UsageError(
                 f"transport pacing: {format_rate(self.pacing)} is too slow; "
                 f"give at least {format_rate(MIN_PACING_BPS)}"
+            )
+        if self.cc == UDT and self.pacing is not None and self.pacing < MIN_UDT_PACING_BPS * self.streams:
+            raise UsageError(
+                f"transport pacing: {format_rate(self.pacing)} is too slow for "
+                f"{counted(self.streams, 'stream')} of UDT; give at least "
+                f"{format_rate(MIN_UDT_PACING_BPS)} for each"
             )
 
     def _check_streams(self) -> None:
