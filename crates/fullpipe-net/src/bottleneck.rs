@@ -36,8 +36,9 @@ pub(crate) struct Evidence {
 /// Names the bottleneck of a run: the first of these that holds.
 ///
 /// 1. The run reached 95% of the pacing rate, or of the path's capacity if that is known.
-/// 2. It kept to a given rate whatever was lost, and more was lost than a path loses that has room: the path, if a queue stood in
-///    most samples and its capacity is not known, else the rate. A window that is full then waits for what was lost.
+/// 2. It kept to a given rate whatever was lost, and more was lost than a path loses that has room: a processor that was used by
+///    more than 90%; else the path, if a queue stood in most samples and its capacity is not known; else the rate. A window that is
+///    full then waits for what was lost.
 /// 3. The receive window limited it for most of the busy time.
 /// 4. The kernel had nothing to send for most of the time. A processor that was used by more than 90% explains it; else
 ///    it was the send buffer.
@@ -52,7 +53,11 @@ pub(crate) fn name(e: &Evidence) -> Bottleneck {
     } else if reached(e.capacity) {
         Bottleneck::Path
     } else if !e.has_cwnd && e.lost > FULL_PATH_LOSS {
-        if e.capacity.is_none() && e.queued > 0.5 { Bottleneck::Path } else { Bottleneck::Pacing }
+        match e.capacity {
+            _ if e.cpu > 0.9 => Bottleneck::Cpu,
+            None if e.queued > 0.5 => Bottleneck::Path,
+            _ => Bottleneck::Pacing,
+        }
     } else if most(e.rwnd) {
         Bottleneck::Rwnd
     } else if most(e.sndbuf) || e.starved > 0.5 {
@@ -95,6 +100,7 @@ mod tests {
             "UDT at a rate above the path's, whose window waits for what was lost"
         );
         assert_eq!(name(&Evidence { queued: 0.8, ..flooded.clone() }), Bottleneck::Path);
+        assert_eq!(name(&Evidence { queued: 0.8, cpu: 0.95, ..flooded.clone() }), Bottleneck::Cpu);
         assert_eq!(name(&Evidence { has_cwnd: true, ..flooded }), Bottleneck::Rwnd);
         assert_eq!(name(&Evidence { cpu: 0.97, ..base }), Bottleneck::Cpu);
     }

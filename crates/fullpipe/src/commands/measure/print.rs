@@ -8,7 +8,7 @@ use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::record::udp::UdpOutcome;
 use fullpipe_path::record::{Bottleneck, Outcome, Probed};
 use fullpipe_path::storage::binary;
-use fullpipe_path::{Buffer, Direction, DiskAccess, Path, Protocol, Rate, Run, Size};
+use fullpipe_path::{Buffer, Direction, DiskAccess, LabPath, Path, Protocol, Rate, Run, Size};
 
 use crate::format;
 use crate::output::{errln, outln};
@@ -233,7 +233,12 @@ pub fn warn_of_limits_in_testbed(run: &Run, record: &str, outcome: &Outcome) {
         record.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
     let of_path = outcome.queue_drops.unwrap_or(0).saturating_add(outcome.random_losses.unwrap_or(0));
     let granted = header["receiver"]["rcvbuf"].as_u64().unwrap_or(u64::MAX) / 2;
-    if run.transport.protocol() != Protocol::Tcp && granted < UDP_BUFFER.0 && lost(outcome) > of_path {
+    // What such paths do to packets is not counted, or is taken for a loss.
+    let is_plain = |lab: &LabPath| {
+        lab.corrupt.is_zero() && lab.reorder.is_zero() && lab.duplicate.is_zero() && lab.jitter.is_none()
+    };
+    let is_plain = matches!(&run.path, Path::Lab(lab) if is_plain(lab));
+    if is_plain && run.transport.protocol() != Protocol::Tcp && granted < UDP_BUFFER.0 && lost(outcome) > of_path {
         errln!(
             "warning: more packets were lost than by the path: the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which \
              a burst can fill; give that host of the path a larger rmem_max, or make it tuned",
