@@ -249,6 +249,12 @@ fn build_in(folder: &Path, tarball: &Path, sha: &str, progress: &dyn Fn(u64, &st
         run(patch(&tree, &file, &["--fuzz=3"]), "patching the source", &mut |_| {})?;
     }
     for (name, text) in FASTER {
+        // There, a fork writes to the registers of its parent.
+        if name.contains("register-writes")
+            && mentions(&tree.join("arch/um/os-Linux/skas/process.c"), "copy_context_skas0")
+        {
+            continue;
+        }
         let file = folder.join(name);
         fs::write(&file, text).map_err(host("writing a patch"))?;
         if run(patch(&tree, &file, &["--fuzz=1", "--dry-run"]), "trying a patch", &mut |_| {}).is_ok() {

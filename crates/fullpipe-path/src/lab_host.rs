@@ -188,9 +188,7 @@ impl FromStr for LabHost {
             "tuned" => Base::Tuned,
             "stock" => Base::Stock,
             other if other.contains(':') => {
-                return Err(bad(format!(
-                    "'{other}' says what differs, and not from what; write tuned+{other}, or stock+{other}"
-                )));
+                return Err(bad(format!("'{other}' needs a base; write tuned+{other}, or stock+{other}")));
             }
             other => {
                 let why = format!("'{other}' is neither stock nor tuned; write for example stock+rmem_max:16777216");

@@ -34,7 +34,7 @@ pub(super) fn bottleneck(path: &LabPath) -> Qdisc {
 }
 
 /// Makes the queue of a host that spaces its packets: fq as the kernel has it (`tc-fq(8)`).
-pub(super) fn of_a_host() -> Qdisc {
+pub(super) fn host_fq() -> Qdisc {
     Qdisc { kind: "fq", options: Vec::new() }
 }
 

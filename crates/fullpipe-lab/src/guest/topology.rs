@@ -141,7 +141,7 @@ pub(super) fn set_queues(net: &Net, path: &LabPath, seed: u64) -> Fallible<()> {
         match between {
             None => end.run(move |n| n.qdisc(own, &delay))?,
             Some(between) => {
-                end.run(move |n| n.qdisc(own, &queues::of_a_host()))?;
+                end.run(move |n| n.qdisc(own, &queues::host_fq()))?;
                 between.run(move |n| n.qdisc(outer, &delay))?;
             }
         }
