@@ -208,15 +208,14 @@ struct ControlBuffer([u8; CONTROL_BYTES]);
 pub struct Leaving<'a> {
     /// Its bytes: one datagram or several.
     pub bytes: &'a [u8],
-    /// When it leaves, ns of `CLOCK_MONOTONIC`; 0 for at once. Only an interface's fq or etf qdisc waits for it.
+    /// When it leaves, ns of `CLOCK_MONOTONIC`; 0 for at once. Only an interface's fq qdisc waits for it.
     pub at_ns: u64,
 }
 
-/// Allows messages of a UDP socket to have a time at which they leave (`SO_TXTIME`, include/uapi/linux/net_tstamp.h), which needs
-/// no privilege with `CLOCK_MONOTONIC`.
+/// Allows messages of a UDP socket to have a time at which they leave (`SO_TXTIME`, include/uapi/linux/net_tstamp.h).
 ///
 /// # Errors
-/// The kernel is older than 4.19.
+/// The kernel has no such option, or wants a privilege for it.
 pub fn allow_departure_times(fd: BorrowedFd<'_>) -> io::Result<()> {
     let terms = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
     let len = size_of::<libc::sock_txtime>() as libc::socklen_t;
