@@ -412,7 +412,7 @@ fn reason(selection: &Selection) {
     let (level, within) = (format::percent(selection.level), format::percent(selection.within));
     let tied = ranking.iter().filter(|c| c.tied).count().saturating_sub(1);
     let highest = ranking.first().map_or(0.0, |first| first.expected.mean_bps);
-    let is_alike = |c: &&Choice| c.tied && c.expected.mean_bps >= (1.0 - selection.within) * highest;
+    let is_alike = |c: &&Choice| c.expected.mean_bps >= (1.0 - selection.within) * highest;
     if ranking.len() <= 1 {
         outln!("  {} is the only transport that the profile has for this path", choice.transport);
         return;
