@@ -138,7 +138,7 @@ fn udt_is_named_where_it_is_better_with_the_reason() {
         "transport   udt × 1, buffer 1GB",
         "use         --transport udt --streams 1 --buffer 1GB",
         "note        UDT needs UDP to the far host; the best over TCP is cubic × 8, buffer 1GB (200.0 Mb/s)",
-        "  udt × 1, buffer 1GB has the highest rate, and no other is within 1% of it;",
+        "  udt × 1, buffer 1GB has it, and nothing that remains is within 1% of it",
         "  the best over UDT, udt × 1, buffer 1GB (600.0 Mb/s), has 3.00 times the rate of the best over TCP, cubic × 8, \
          buffer 1GB (200.0 Mb/s)",
     ] {

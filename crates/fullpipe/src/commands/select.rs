@@ -410,30 +410,19 @@ fn explain(selection: &Selection) {
 fn reason(selection: &Selection) {
     let Selection { choice, ranking, .. } = selection;
     let (level, within) = (format::percent(selection.level), format::percent(selection.within));
-    let tied = ranking.iter().filter(|c| c.tied).count().saturating_sub(1);
-    let highest = ranking.first().map_or(0.0, |first| first.expected.mean_bps);
-    let is_alike = |c: &&Choice| c.expected.mean_bps >= (1.0 - selection.within) * highest;
-    if ranking.len() <= 1 {
-        outln!("  {} is the only transport that the profile has for this path", choice.transport);
+    let told = ranking.iter().filter(|c| !c.tied).count();
+    let others = format::count(ranking.len().saturating_sub(1) as u64, "other transport", "other transports");
+    outln!("  the data tell the highest rate from that of {told} of {others} at {level} (Welch's t, Bonferroni);");
+    let least = (1.0 - selection.within) * ranking.first().map_or(0.0, |first| first.expected.mean_bps);
+    let equals: Vec<&Choice> = ranking.iter().filter(|c| c.tied && c.expected.mean_bps >= least).collect();
+    if equals.len() <= 1 {
+        outln!("  {} has it, and nothing that remains is within {within} of it", choice.transport);
         return;
     }
-    let others = ranking.len() - 1;
-    if ranking.iter().filter(is_alike).count() <= 1 {
-        outln!("  {} has the highest rate, and no other is within {within} of it;", choice.transport);
-        match (tied, others) {
-            (0, 1) => outln!("  the data tell it from the other one at {level} (Welch's t, Bonferroni)"),
-            (_, 1) => outln!("  the other one cannot be told from it at {level} (Welch's t, Bonferroni)"),
-            (0, _) => outln!("  the data tell it from each of the {others} others at {level} (Welch's t, Bonferroni)"),
-            _ => outln!("  {tied} of the {others} others cannot be told from it at {level} (Welch's t, Bonferroni)"),
-        }
-        return;
-    }
-    outln!(
-        "  {tied} of the {others} others cannot be told from the highest at {level} (Welch's t, Bonferroni). Of those within {within} of it,"
-    );
-    let has_udt = ranking.iter().any(|c| c.tied && c.transport.protocol() == Protocol::Udt);
+    let has_udt = equals.iter().any(|c| c.transport.protocol() == Protocol::Udt);
     let order = if has_udt { "TCP before UDT, then fewest" } else { "fewest" };
-    outln!("  {} disturbs others least: {order} streams, then smallest buffer, then CUBIC", choice.transport);
+    outln!("  of it and what remains within {within} of it, {} disturbs others least:", choice.transport);
+    outln!("  {order} streams, then smallest buffer, then CUBIC");
 }
 
 /// Compares the best transport over UDT with the best one over TCP, if the profile has both.
