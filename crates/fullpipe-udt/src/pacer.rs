@@ -9,7 +9,7 @@
 const MIN_WAIT_NS: u64 = 25_000;
 /// After a pause, a burst has at most what becomes due in this number of waits.
 const WAITS_AFTER_PAUSE: u64 = 3;
-/// Part by which a shortened wait grows with each call of [`Pacer::set_burst_ns`]. It is twice as long after seven seconds of ACKs.
+/// Divisor of a shortened wait by which it grows with each call of [`Pacer::set_burst_ns`]: twice as long after 7 s of ACKs.
 const LENGTHENING: u64 = 1_000;
 /// Longest time that a packet waits in the kernel, nanoseconds. The fq qdisc drops what is to leave after 10 s (`tc-fq(8)`).
 const MAX_WAIT_NS: u64 = 1_000_000_000;

@@ -24,15 +24,15 @@ const MIN_GATHERING_NS: u64 = 50_000;
 /// Longest time for which an end gathers what arrives, nanoseconds.
 const MAX_GATHERING_NS: u64 = 500_000;
 
-/// The shortest sample comes nearer to the smoothed RTT by one part in so many with each sample: by half in half a minute.
-const LEAST_AGES: u64 = 4096;
+/// Divisor of the distance by which the least RTT comes nearer to the smoothed one with each sample: by half in half a minute.
+const LEAST_AGEING: u64 = 4096;
 
 /// Smoothed RTT and its variance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rtt {
     smoothed_ns: u64,
     variance_ns: u64,
-    /// Shortest sample, or the largest number before there is one.
+    /// Shortest sample of late, or the largest number before there is one.
     least_ns: u64,
     measured: bool,
 }
@@ -52,7 +52,7 @@ impl Rtt {
     /// half of it as the variance (as in RFC 6298); libudt starts from 100 ms and needs 20 samples to forget them.
     pub fn sample(&mut self, sample_ns: u64) {
         // It ages, as the path may become longer.
-        let aged_ns = self.least_ns.saturating_add(self.smoothed_ns.saturating_sub(self.least_ns) / LEAST_AGES);
+        let aged_ns = self.least_ns.saturating_add(self.smoothed_ns.saturating_sub(self.least_ns) / LEAST_AGEING);
         self.least_ns = aged_ns.min(sample_ns);
         if !self.measured {
             let sample_ns = sample_ns.min(MAX_FIRST_SAMPLE_NS);
@@ -69,7 +69,7 @@ impl Rtt {
         self.smoothed_ns
     }
 
-    /// What the RTT has more than its shortest sample, nanoseconds: the time in queues, at present.
+    /// The smoothed RTT less the shortest sample of late, nanoseconds: the time in queues at present.
     pub fn queueing_ns(&self) -> u64 {
         self.smoothed_ns.saturating_sub(self.least_ns)
     }

@@ -18,9 +18,9 @@ use crate::stamp::Stamp;
 
 /// Smallest flow window, packets: libudt's receiver never grants less, which keeps a full buffer from stopping a sender for ever.
 const MIN_FLOW_WINDOW: u64 = 2;
-/// Packets in a row that a queue loses at the end of a burst, at least; random losses come one by one.
+/// Fewest losses in a row that count as the end of a burst that a queue did not hold. Random losses come one by one.
 const BURST_LOSS: u64 = 3;
-/// Most time in queues at which losses count as those of a burst, bursts: what fills slowly shows in the RTT before it overflows.
+/// Most time in queues at which such losses count, in bursts. A queue that fills slowly shows in the RTT before it overflows.
 const BURST_QUEUEING: u64 = 2;
 /// How long a packet that is not full waits for more data, nanoseconds.
 const PARTIAL_DELAY_NS: u64 = 1_000_000;

@@ -57,6 +57,12 @@ fn streaming(config: Config, ab: Link, ba: Link) -> Pair {
     pair
 }
 
+/// A given rate, bytes per second, with buffers of so many bytes.
+fn fixed(rate: f64, mss: u16, buffer: usize) -> Config {
+    let (send_buffer_bytes, receive_buffer_bytes) = (buffer, buffer);
+    Config { mss, control: RateControl::Fixed(rate), send_buffer_bytes, receive_buffer_bytes, ..Config::default() }
+}
+
 fn path(pps: f64, mss: u16) -> Path {
     Path { rtt_ns: 20 * MS, mss, capacity_pps: pps, arrival_pps: 0.0, largest_sent: 1000, max_window: 1_000_000 }
 }
@@ -156,14 +162,7 @@ fn a_fixed_rate_fills_a_clean_path_without_losses() {
         let (rate, mss) = (1.25e9, 9000);
         let (ab, ba) = links(rate, rtt_ns, 1e6);
         let buffer = (rate * rtt_ns as f64 / 1e9 * 1.5) as usize + 100_000_000;
-        let config = Config {
-            mss,
-            control: RateControl::Fixed(0.99 * rate),
-            send_buffer_bytes: buffer,
-            receive_buffer_bytes: buffer,
-            ..Config::default()
-        };
-        let mut pair = streaming(config, ab, ba);
+        let mut pair = streaming(fixed(0.99 * rate, mss, buffer), ab, ba);
         let start = pair.now_ns;
         pair.run_to(start + 3 * rtt_ns);
         let before = pair.b.read;
@@ -186,14 +185,7 @@ fn bursts_are_as_short_as_a_queue_needs_them() {
     let (rate, mss) = (1.25e9, 9000);
     let (ab, ba) = links(rate, 91_600_000, 14.0 * 9000.0);
     let buffer = 250_000_000;
-    let config = Config {
-        mss,
-        control: RateControl::Fixed(0.9 * rate),
-        send_buffer_bytes: buffer,
-        receive_buffer_bytes: buffer,
-        ..Config::default()
-    };
-    let mut pair = streaming(config, ab, ba);
+    let mut pair = streaming(fixed(0.9 * rate, mss, buffer), ab, ba);
     pair.run_to(pair.now_ns + SECOND);
     assert!(pair.ab.dropped > 1_000, "{}", pair.ab.dropped);
     let (lost, sent) = (pair.ab.dropped, pair.ab.sent);
