@@ -64,6 +64,18 @@ fn a_host_with_fq_spaces_the_packets_of_a_burst() {
     }
 }
 
+#[test]
+fn what_keeps_datagrams_below_their_rate_is_named() {
+    let above = fullpipe("measure lab:rtt=20ms,rate=100mbit --transport udt --pacing 200mbit --duration 1s");
+    let text = String::from_utf8(above.stdout).unwrap();
+    assert!(text.contains("pacing: the rate that --pacing sets is above that of the path"), "{text}");
+    let small = "rtt=20ms,rate=1gbit,host_b=stock+rmem_max:4608+user:user";
+    let (code, text) = error(&fullpipe(&format!("measure lab:{small} --transport udt --duration 1s")));
+    assert!(code == 0 && text.contains("granted SO_RCVBUF 4.608KB instead of 16MB"), "{text}");
+    let (_, text) = error(&fullpipe("measure lab:rtt=20ms,rate=1gbit --transport udt --duration 1s"));
+    assert!(!text.contains("SO_RCVBUF"), "{text}");
+}
+
 fn scenario(text: &str, flags: &[&str]) -> std::process::Output {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("s.toml");
