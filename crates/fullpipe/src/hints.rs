@@ -22,8 +22,8 @@ pub fn path(text: &str, storage: impl Fn(&str) -> String) -> Result<Path> {
     })
 }
 
-/// The error of a host that could not be asked. If no server runs there, ssh can start one. If its name does not resolve, it may be a folder, for which `storage` is as for
-/// [`path`], or a name that only ssh knows.
+/// The error of a host that could not be asked. If no server runs there, ssh can start one. If its name does not resolve, it may be
+/// a folder, for which `storage` is as for [`path`], or a name that only ssh knows.
 pub fn of_host(error: NetError, storage: impl Fn(&str) -> String) -> Failure {
     if let NetError::Connect { .. } = &error {
         return Failure::new(error.class(), format!("{error} With ssh:HOST in the host's place, one is started there"));
