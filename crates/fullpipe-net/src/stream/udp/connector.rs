@@ -109,14 +109,16 @@ pub fn connect<const N: usize>(
         if now >= deadline {
             return Err(NetError::NoUdp { to, within });
         }
-        if let (true, Some(call)) = (now >= next_ns, calls.get(made % calls.len().max(1))) {
+        if now >= next_ns
+            && let Some(call) = calls.get(made % calls.len().max(1))
+        {
             call.call(size).map_err(calling())?;
             made += 1;
             let is_repeat = made >= calls.len();
             next_ns = now + if is_repeat { interval_ns } else { interval_ns.min(MAX_CALL_INTERVAL_NS) };
             continue;
         }
-        let wait_ms = (next_ns.min(deadline) - now).div_ceil(1_000_000);
+        let wait_ms = next_ns.min(deadline).saturating_sub(now).div_ceil(1_000_000);
         let timeout = EpollTimeout::try_from(wait_ms).unwrap_or(EpollTimeout::MAX);
         let ready = match epoll.wait(&mut events, timeout) {
             Ok(ready) => ready,
