@@ -12,8 +12,9 @@ use std::ops::Range;
 use crate::packet::HEADER_BYTES;
 use crate::slots::Slots;
 
-/// Data that may wait to be sent, bytes: some milliseconds of 10 Gb/s, so that the writer can sleep meanwhile.
-const MAX_UNSENT_BYTES: usize = 8 << 20;
+/// Data that may wait to be sent, bytes: most of a millisecond of 10 Gb/s, so that the writer can sleep meanwhile, and little enough
+/// to stay in a processor's cache between the writer and the socket.
+const MAX_UNSENT_BYTES: usize = 1 << 20;
 
 /// Packets that wait to be sent or acknowledged.
 #[derive(Debug)]
