@@ -14,7 +14,7 @@
 //!   recover one segment per round trip.
 //! - `Lossy`: the path loses segments by itself. Losses no longer lower the rate, and the sender bears them.
 //! - `Unlimited` (`free` in the record): BBR or Scalable beside others. Where those yield to it, it has more than a limit
-//!   would leave it.
+//!   would leave it. Also where the path's own delay varies so much that it shows no queue.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes. If probes are still lost, others
 //!   congest the path, and limits would only give it to them (section III-B).
 //!
@@ -25,11 +25,13 @@ mod capacity;
 mod ceiling;
 mod congestion;
 mod drain;
+mod first_trains;
 mod follow;
 mod loss;
 mod lossy;
 mod measure;
 mod mode;
+mod noise;
 mod params;
 mod queue;
 mod queue_trial;
@@ -63,7 +65,9 @@ impl Adaptive {
         if model.retransmits > self.losses.retransmits {
             self.slow_start.lost(now);
         }
-        let random = self.random_loss(now, model);
+        self.lost_lately.observe(now, model);
+        let noise = self.noise(now, model);
+        let random = noise.or_else(|| self.random_loss(now, model));
         let urgent = random.or_else(|| self.congestion(now, model)).or_else(|| self.loss(now, model));
         if let Some(why) = urgent.or_else(|| self.restart_slow_start(now, model)) {
             return Some(why);
@@ -119,7 +123,7 @@ impl Adaptive {
     /// Rate of the trains that ask whether more is free, bit/s, while they ask.
     pub fn asking_bps(&self) -> Option<f64> {
         let asking = self.random_loss.asking_bps().or_else(|| self.slow_start.asking_bps());
-        asking.or_else(|| self.remeasure.asking_bps())
+        asking.or_else(|| self.first_trains.asking_bps()).or_else(|| self.remeasure.asking_bps())
     }
 
     /// Least time between two trains that ask, nanoseconds.

@@ -32,7 +32,7 @@ pub struct Config {
     /// Whether the controller may make the sender's TCP restart slow start. It does so only under a pacing rate.
     pub restart: bool,
     /// Whether the controller may make the sender's TCP change to BBR, where the path loses segments by itself. It does so
-    /// only under a pacing rate.
+    /// under a pacing rate, or where the path's own delay varies too much for one.
     pub change: bool,
     /// Whether UDP reaches the other end, so that packet trains can be sent.
     pub trains: bool,

@@ -82,6 +82,8 @@ pub enum Why {
     Unyielding,
     /// Packet trains arrived faster than hosts can be trusted to take them in, so they tell nothing of the path.
     TooFast,
+    /// The path's own delay varies too much to show a queue.
+    Noisy,
     /// Segments are lost far below the capacity, without a queue and without others: the path loses them by itself.
     RandomLoss,
 }
@@ -109,6 +111,7 @@ impl fmt::Display for Why {
             Why::Yielded => "others yield",
             Why::Unyielding => "others do not yield",
             Why::TooFast => "the path is faster than packet trains can tell",
+            Why::Noisy => "the path's own delay varies too much to show a queue",
             Why::RandomLoss => "the path loses segments by itself",
         })
     }

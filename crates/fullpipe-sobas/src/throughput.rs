@@ -55,6 +55,11 @@ impl Bytes {
         self.seen.back().map(|s| s.0)
     }
 
+    /// The latest total, bytes.
+    pub fn total(&self) -> u64 {
+        self.seen.back().map_or(0, |s| s.1)
+    }
+
     /// Total at an instant, interpolated linearly between counts.
     fn at(&self, at_ns: u64) -> Option<f64> {
         let right = self.seen.partition_point(|s| s.0 < at_ns);

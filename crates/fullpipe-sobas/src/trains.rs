@@ -12,7 +12,7 @@ const FIRST_PACKETS: u16 = 32;
 pub const MAX_TRAIN_PACKETS: u16 = 1024;
 /// Most packets of a paced train at the rate of the path. If others take half of the path, half of the train queues: 48 KB in
 /// packets of 1,500 bytes.
-const MAX_PACED_PACKETS: u16 = 64;
+pub const MAX_PACED_PACKETS: u16 = 64;
 /// Most packets of a paced train that asks whether its rate is free beside the transfer. If half of the capacity is asked for
 /// and nothing of it is free, the whole train queues: 48 KB.
 pub const MAX_ASKING_PACKETS: f64 = 32.0;
@@ -51,6 +51,8 @@ const CROSS_FACTOR: f64 = 1.06;
 const TIMESTAMP_ERROR_S: f64 = 1e-6;
 /// Fewer than half of `TRAIN_COUNT` suffice if their rates agree to this fraction.
 const AGREEMENT: f64 = 0.02;
+/// Trains whose fastest passages differ by more than this factor did not show the path's rate.
+const CONSISTENT_FACTOR: f64 = 1.3;
 /// Fewest trains that can agree.
 const MIN_TRAINS: usize = 2;
 /// The sender must have been faster than the arrivals by this factor, or the dispersion may be its own instead of the path's.
@@ -265,6 +267,12 @@ impl Trains {
                 self.packets = Some(now.saturating_mul(4).min(MAX_TRAIN_PACKETS));
             }
         }
+    }
+
+    /// Whether the fastest passages of back-to-back trains agree. A path whose delay varies stretches and compresses them.
+    pub fn are_consistent(&self) -> bool {
+        let fastest = |least: f64, one: fn(f64, f64) -> f64| self.rated.iter().map(|r| r.fastest).fold(least, one);
+        self.rated.len() >= MIN_TRAINS && fastest(0.0, f64::max) <= CONSISTENT_FACTOR * fastest(f64::INFINITY, f64::min)
     }
 
     /// What the back-to-back trains say together.

@@ -540,6 +540,51 @@ fn noisy_clocks_cost_little() {
     }
 }
 
+/// Delays that vary by more than the queue that is let stand show none, and trains arrive at any rate.
+#[test]
+fn where_delays_vary_tcp_is_let_alone() {
+    for (gbps, rtt, varies) in [(1.0, 20.0, 4e-3), (0.3, 40.0, 10e-3), (0.3, 8.0, 4e-3)] {
+        let mut path = Path::new(gbps, rtt, 0.0);
+        path.queue = path.bdp();
+        path.varies = varies;
+        let s = Sim::new(path, Cc::Cubic, adaptive()).run(6.0);
+        let what = format!("{gbps} Gb/s, {rtt} ms, {varies} s");
+        assert!(s.events.iter().any(|e| e.why == Why::Noisy), "{what}: {:?}", s.events);
+        assert!(s.share(2.0, 6.0) >= 0.9, "{what}: {}", s.share(2.0, 6.0));
+    }
+    // Others make delays vary too, and are found.
+    for cc in [Cc::Reno, Cc::Cubic] {
+        let path = Path::new(1.0, 20.0, 2.5e6).cross(Cross::Udp { bps: 0.4e9, from: 0.0, to: 1e9 });
+        let s = Sim::new(path, cc, adaptive()).run(6.0);
+        assert!(!s.events.iter().any(|e| e.why == Why::Noisy), "{:?}", s.events);
+    }
+}
+
+#[test]
+fn probes_that_are_lost_on_the_way_back_lower_no_rate() {
+    let mut path = Path::new(0.97, 60.0, 7e6);
+    path.loss_back = 0.03;
+    let s = Sim::new(path, Cc::Cubic, adaptive()).run(8.0);
+    assert!(!s.events.iter().any(|e| e.why == Why::Congested), "{:?}", s.events);
+    assert!(s.share(2.0, 8.0) >= 0.95, "{}", s.share(2.0, 8.0));
+}
+
+/// The first windows of many streams are no others.
+#[test]
+fn others_whom_only_the_first_trains_saw_are_asked_for_again() {
+    for loss in [0.0, 1e-2] {
+        let mut path = Path::new(0.97, 60.0, 7e6);
+        path.first_windows = (0.3e9, 0.2);
+        path.loss = loss;
+        let many = Config { streams: 32, ..config(Algorithm::Adaptive) };
+        let s = Sim::new(path, Cc::Cubic, Some(many)).run(6.0);
+        assert!(s.events.iter().any(|e| e.why == Why::Shared), "{:?}", s.events);
+        let wanted = if loss > 0.0 { State::Lossy } else { State::Hold };
+        assert_eq!(s.state(), Some(wanted), "{:?}", s.events);
+        assert!(s.share(2.0, 6.0) >= 0.9, "{}", s.share(2.0, 6.0));
+    }
+}
+
 #[test]
 fn spare_streams_send_as_far_as_the_path_has_room_for_their_first_windows() {
     let spare = Config { spare: 63, ..config(Algorithm::Adaptive) };

@@ -62,6 +62,13 @@ impl Adaptive {
         let follow = Follow { next, last_queue: None, ..follow };
         self.mode = Mode::Follow(follow);
         self.queue_trial.end(now, &mut self.queue);
+        if self.others.present {
+            let free = self.doubt_others(now, model);
+            // A rate probe would disturb the trains.
+            if free.is_some() || self.first_trains.asking_bps().is_some() {
+                return free;
+            }
+        }
         if rate >= PARAMS.reached * self.capacity.cap() {
             // Who has all of the path is alone, whatever trains said at the start.
             self.others.present = false;

@@ -45,7 +45,8 @@ impl Adaptive {
         let capacity = self.capacity.trained;
         let shown = overflowed_s(model, now) > SIGHT.visible_s + self.burst(model);
         let paced_below = self.rate.is_some_and(|rate| rate <= PACED_BELOW * capacity);
-        if self.others.present || shown || given > BELOW * capacity && !paced_below {
+        let others = self.others.present && !self.first_trains.are_doubtful(model);
+        if others || shown || given > BELOW * capacity && !paced_below {
             self.random_loss.explained();
         } else if self.random_loss.unexplained(now, model) {
             model.trains.ask(MAX_ASKING_PACKETS);
@@ -61,14 +62,20 @@ impl Adaptive {
         self.losses.retransmits = model.retransmits;
         self.rate = Some(self.capacity.cap().min(RATE.of_capacity * self.capacity.trained));
         self.ceiling = Default::default();
+        self.others.present = false;
         self.queue_trial.end(now, &mut self.queue);
         model.probes.forget_losses();
+        self.change_sender(model);
+        self.enter(Mode::Lossy, Why::RandomLoss)
+    }
+
+    /// Has the sender change to a congestion control that bears losses, if it may.
+    pub(super) fn change_sender(&mut self, model: &mut NetworkModel) {
         if model.config.change {
             // From now on the sender holds a rate of its own, and has no slow start.
             (model.config.decrease, model.config.restart, model.config.change) = (0.0, false, false);
             self.random_loss.change = true;
         }
-        self.enter(Mode::Lossy, Why::RandomLoss)
     }
 
     /// Whether a queue has shown the path's capacity, rather than others: then losses go on being the path's own.

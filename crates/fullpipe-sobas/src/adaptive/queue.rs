@@ -81,8 +81,12 @@ impl Queue {
     /// The target for a path of this capacity in bit/s.
     fn target_at(&self, model: &NetworkModel, capacity: f64) -> f64 {
         let packets = PARAMS.target_packets * f64::from(model.config.mss) * 8.0 / capacity.max(1.0);
-        let rtts = PARAMS.target_rtts * model.probes.base_ns() as f64 * 1e-9;
-        packets.max(self.forgiven()).max(PARAMS.min_target_s).max(rtts)
+        packets.max(self.forgiven()).max(self.least_target(model))
+    }
+
+    /// The least target for a path of this RTT.
+    pub fn least_target(&self, model: &NetworkModel) -> f64 {
+        (PARAMS.target_rtts * model.probes.base_ns() as f64 * 1e-9).max(PARAMS.min_target_s)
     }
 
     /// Sets the target for a path of this capacity in bit/s.

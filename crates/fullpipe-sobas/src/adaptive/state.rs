@@ -2,8 +2,11 @@
 
 use super::capacity::Capacity;
 use super::ceiling::Ceiling;
+use super::congestion::LostLately;
 use super::measure::round_ns;
+use super::first_trains::FirstTrains;
 use super::mode::{Estimate, Follow, Mode};
+use super::noise::Noise;
 use super::params::{BURSTS, MAX_BURST_BYTES, RATE};
 use super::queue::Queue;
 use super::queue_trial::QueueTrial;
@@ -29,8 +32,11 @@ pub(crate) struct Adaptive {
     pub(super) queue: Queue,
     pub(super) ceiling: Ceiling,
     pub(super) others: Others,
+    pub(super) first_trains: FirstTrains,
     pub(super) losses: Losses,
+    pub(super) lost_lately: LostLately,
     pub(super) random_loss: RandomLoss,
+    pub(super) noise: Noise,
     pub(super) repeated_drains: RepeatedDrains,
     pub(super) queue_trial: QueueTrial,
     pub(super) slow_start: SlowStart,
@@ -76,8 +82,11 @@ impl Adaptive {
             queue: Queue::new(),
             ceiling: Ceiling::default(),
             others: Others::default(),
+            first_trains: FirstTrains::default(),
             losses: Losses { retransmits: 0, ignored_until: now, while_starting: 0, events: 0 },
+            lost_lately: LostLately::default(),
             random_loss: RandomLoss::default(),
+            noise: Noise::default(),
             repeated_drains: RepeatedDrains::default(),
             queue_trial: QueueTrial::default(),
             slow_start: SlowStart::new(now),

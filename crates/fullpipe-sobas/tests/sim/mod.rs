@@ -56,6 +56,12 @@ pub struct Path {
     pub burst: f64,
     /// Most of what the probes' timestamps err by, seconds.
     pub jitter: f64,
+    /// A probe's chance of being lost on the way back.
+    pub loss_back: f64,
+    /// Most by which the path's own delay varies from packet to packet, which stay in order; seconds.
+    pub varies: f64,
+    /// Rate at which the first windows of many streams meet the trains of the start, bit/s, and until when, seconds.
+    pub first_windows: (f64, f64),
     /// Of all that is random.
     pub seed: u64,
 }
@@ -71,6 +77,9 @@ impl Path {
             loss: 0.0,
             burst: f64::from(fullpipe_sobas::MAX_BURST_BYTES),
             jitter: 2e-5,
+            loss_back: 0.0,
+            varies: 0.0,
+            first_windows: (0.0, 0.0),
             seed: 1,
         }
     }
@@ -393,12 +402,14 @@ impl Sim {
     }
 
     fn echo(&mut self, now: f64, half: f64, sent: f64) {
-        if self.full || self.random.random::<f64>() < self.path.loss {
+        let lost = self.full || self.random.random::<f64>() < self.path.loss;
+        if lost || self.path.loss_back > 0.0 && self.random.random::<f64>() < self.path.loss_back {
             self.later.push((now + half + 0.1, Later::Seen(Observation::ProbeLost)));
             return;
         }
         let back = now + self.backlog * 8.0 / self.path.bps + half;
-        let rtt = back - sent + self.random.random::<f64>() * self.path.jitter;
+        let varies = if self.path.varies > 0.0 { self.random.random::<f64>() * self.path.varies } else { 0.0 };
+        let rtt = back - sent + self.random.random::<f64>() * self.path.jitter + varies;
         self.later.push((back, Later::Seen(Observation::Probe { rtt_ns: (rtt * 1e9) as u64 })));
     }
 
@@ -407,12 +418,20 @@ impl Sim {
         let line = (self.path.bps * LINE).min(asked);
         let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum::<f64>() + self.beside_bps;
         // What the transfer itself sends meanwhile is among what a train meets, if the train is at its pace.
-        let beside = others + if over_ns > 0 { self.own } else { 0.0 };
+        let first = if now < self.path.first_windows.1 { self.path.first_windows.0 } else { 0.0 };
+        let beside = others + if over_ns > 0 { self.own + first } else { 0.0 };
         let gap = (MSS * 8.0 / line.min(self.path.host_bps)).max(MSS * 8.0 / self.path.bps * (1.0 + beside / line));
         let start = now + self.backlog * 8.0 / self.path.bps + half;
         let room = ((self.path.queue - self.backlog).max(0.0) / MSS / (1.0 - 1.0 / LINE)) as usize;
         let count = usize::from(packets).min(room);
-        let arrivals_ns: Vec<u64> = (0..count).map(|i| ((start + gap * i as f64) * 1e9) as u64).collect();
+        let mut arrivals_ns: Vec<u64> = (0..count).map(|i| ((start + gap * i as f64) * 1e9) as u64).collect();
+        if self.path.varies > 0.0 {
+            let mut latest = 0;
+            for at in &mut arrivals_ns {
+                latest = latest.max(*at + (self.random.random::<f64>() * self.path.varies * 1e9) as u64);
+                *at = latest;
+            }
+        }
         self.enqueue(Parcel { udp: count as f64 * MSS, entered: now, ..Parcel::default() });
         self.put += count as f64 * MSS;
         let sent_span_ns = (f64::from(packets - 1) * MSS * 8.0 / line * 1e9) as u64;
