@@ -347,7 +347,10 @@ struct Columns {
 
 impl Columns {
     fn read(&mut self, listed: &Listed) -> Result<Entry, String> {
-        let transport = serde_json::from_str(listed.transport.get()).map_err(|e| format!("has no transport: {e}"))?;
+        let transport: Transport =
+            serde_json::from_str(listed.transport.get()).map_err(|e| format!("has no transport: {e}"))?;
+        // Its name goes into commands that people paste.
+        transport.validate().map_err(|e| format!("has a transport that cannot be: {e}"))?;
         let Columns { rtt_ms, n, mean_bps, sd_bps } = self;
         numbers(listed.rtt_ms, rtt_ms)?;
         numbers(listed.n, n)?;

@@ -126,6 +126,34 @@ fn lossy_profile(udt: f64, pacing: Option<&str>, cubic: f64) -> tempfile::NamedT
     file
 }
 
+/// What a profile names goes into commands that people paste.
+#[test]
+fn a_profile_with_a_transport_that_cannot_be_is_refused() {
+    let good = std::fs::read_to_string(lossy_profile(600e6, None, 200e6)).unwrap();
+    for (of, to, why) in [
+        (r#""streams":8"#, r#""streams":0"#, "streams"),
+        (r#""cc":"cubic""#, r#""cc":"x y;rm""#, "congestion control"),
+    ] {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        assert!(good.contains(of), "{good}");
+        file.write_all(good.replace(of, to).as_bytes()).unwrap();
+        let done = select(&["lab:rtt=183ms,rate=1gbit,loss=1e-3", "--profile", file.path().to_str().unwrap()]);
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(2), "{said}");
+        assert!(said.contains("cannot be") && said.contains(why) && !said.contains("modprobe"), "{said}");
+        assert!(done.stdout.is_empty());
+    }
+}
+
+#[test]
+fn slow_paths_have_rates_too() {
+    let slow = std::fs::read_to_string(lossy_profile(90e3, None, 80e3)).unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(slow.replace("1000000.0", "1000.0").as_bytes()).unwrap();
+    let said = text(&["lab:rtt=183ms,rate=1gbit,loss=1e-3", "--profile", file.path().to_str().unwrap()]);
+    assert!(said.contains("90.000 kb/s"), "{said}");
+}
+
 #[test]
 fn udt_is_named_where_it_is_better_with_the_reason() {
     let chosen = |udt: f64, pacing: Option<&str>, cubic: f64| {

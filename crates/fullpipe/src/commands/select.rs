@@ -204,7 +204,12 @@ fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
         return None;
     };
     let choice = &selection.choice;
-    let start = StartUp { transport: &choice.transport, rtt_s: query.rtt_ms * 1e-3, mtu: query.mtu.or(selection.mtu) };
+    let start = StartUp {
+        transport: &choice.transport,
+        rtt_s: query.rtt_ms * 1e-3,
+        mtu: query.mtu.or(selection.mtu),
+        lossy: query.loss.is_some_and(|loss| loss > 0.0),
+    };
     let mean_bps = choice.expected.mean_bps;
     let seconds = start.seconds(bytes as f64, mean_bps, selection.workload, selection.capacity_bps);
     let seconds = Some(seconds).filter(|seconds| *seconds >= start.rtt_s);
@@ -505,11 +510,17 @@ fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] 
 /// interval, n=10)`.
 fn expected(choice: &Choice, level: f64) -> String {
     let e = &choice.expected;
+    // A rate and its interval have one unit.
+    let (unit, name) = match e.mean_bps {
+        bps if bps >= 1e8 => (1e9, "Gb/s"),
+        bps if bps >= 1e5 => (1e6, "Mb/s"),
+        _ => (1e3, "kb/s"),
+    };
     let interval = match (e.low_bps, e.high_bps) {
-        (Some(low), Some(high)) => format!("{:.3} to {:.3} at {}", low * 1e-9, high * 1e-9, format::percent(level)),
+        (Some(low), Some(high)) => format!("{:.3} to {:.3} at {}", low / unit, high / unit, format::percent(level)),
         _ if e.at_capacity => "no interval".into(),
         _ => "no interval, as no run was repeated".into(),
     };
     let bound = if e.at_capacity { "at most: the capacity; " } else { "" };
-    format!("{:.3} Gb/s ({bound}{interval}, n={})", e.mean_bps * 1e-9, e.n)
+    format!("{:.3} {name} ({bound}{interval}, n={})", e.mean_bps / unit, e.n)
 }
