@@ -108,7 +108,13 @@ pub(crate) struct Early {
     ended: VecDeque<Knock>,
     /// Time that each trial has.
     patience: Duration,
+    /// Time after the first connection from which a trial that has not ended counts as lost, and the instant.
+    others_after: Duration,
+    lost_from: Option<Instant>,
 }
+
+/// Least time after the first connection from which others count as lost. TCP sends a lost SYN again after a second (RFC 6298).
+const LOST: Duration = Duration::from_millis(50);
 
 impl Early {
     /// Starts to connect to the port that `connect` asks for, before the far end confirms it, which saves a round trip: after
@@ -121,7 +127,12 @@ impl Early {
         let (pause, patience) = (OPENING + Duration::from_nanos(connect.rtt_ns) / 32, first_answer(stall));
         let (tell, knocks) = mpsc::channel();
         start(&tell, (to, patience), connect, (sends, pause)).ok()?;
-        Some(Early { knocks, ended: VecDeque::new(), patience })
+        Some(Early::new(knocks, patience, connect))
+    }
+
+    fn new(knocks: mpsc::Receiver<Knock>, patience: Duration, connect: &Connect) -> Early {
+        let others_after = LOST + 2 * Duration::from_nanos(connect.rtt_ns);
+        Early { knocks, ended: VecDeque::new(), patience, others_after, lost_from: None }
     }
 
     /// Starts to connect to an open port of the far end, at the first of its addresses that answers.
@@ -133,6 +144,7 @@ impl Early {
         stall: Duration,
     ) -> Result<Early, TransferError> {
         let (tell, knocks) = mpsc::channel();
+        let early = Early::new(knocks, first_answer(stall), connect);
         let (transport, connect) = (connect.transport.clone(), connect.clone());
         thread("callers", move || {
             let connects = |to, time| open::connector(to, &local_end::ANY, &transport, sends).connect(time).is_ok();
@@ -141,7 +153,7 @@ impl Early {
                 let _ = start(&tell, to, &connect, (sends, Duration::ZERO));
             }
         })?;
-        Ok(Early { knocks, ended: VecDeque::new(), patience: first_answer(stall) })
+        Ok(early)
     }
 
     /// Waits for the end of the first trial, for so long. Returns where it has led and why it has failed, if it has; `None` if
@@ -154,9 +166,17 @@ impl Early {
         Some((*to, connected.as_ref().err().map(|error| no_data_port(*to, error, self.patience))))
     }
 
-    /// Takes the connections, if `to` is where they lead.
-    fn next(&mut self, to: SocketAddr) -> Option<Result<Box<dyn DataStream>, NetError>> {
-        let knock = self.ended.pop_front().or_else(|| self.knocks.recv().ok());
+    /// Takes the connections, if `to` is where they lead. Once `is_open`, those that take much longer than the first count as lost:
+    /// another one is then sooner there than theirs.
+    fn next(&mut self, to: SocketAddr, is_open: bool) -> Option<Result<Box<dyn DataStream>, NetError>> {
+        let ended = self.ended.pop_front();
+        let knock = ended.or_else(|| {
+            if !is_open {
+                return self.knocks.recv().ok();
+            }
+            let lost_from = *self.lost_from.get_or_insert_with(|| Instant::now() + self.others_after);
+            self.knocks.recv_timeout(lost_from.saturating_duration_since(Instant::now())).ok()
+        });
         knock.filter(|(led, _)| *led == to).map(|(_, connected)| connected)
     }
 }
@@ -241,7 +261,8 @@ impl<'a> FarPort<'a> {
     pub(crate) fn open(&self) -> Result<Box<dyn DataStream>, TransferError> {
         let connector = open::connector(self.to, &local_end::ANY, &self.agreed.transport, self.sends);
         let connect = |time| connector.connect(time);
-        let early = lock(&self.early).as_mut().and_then(|early| early.next(self.to));
+        // Whether the port is open is asked for when it is this stream's turn.
+        let early = lock(&self.early).as_mut().and_then(|early| early.next(self.to, self.is_open.load(Ordering::Relaxed)));
         let mut connected = match early {
             Some(early) if early.is_ok() || is_late(&early) => early,
             _ => connect(self.patience),
@@ -460,6 +481,25 @@ mod tests {
         let acceptor = TcpAcceptor::new(([127, 0, 0, 1], 0).into(), &transport, false, expected).unwrap();
         let at = acceptor.address().unwrap();
         (Box::new(acceptor), at)
+    }
+
+    /// A lost SYN is sent again after a second, and another connection is there by then.
+    #[test]
+    fn a_connection_that_takes_long_is_not_waited_for_once_others_are_there() {
+        let to = SocketAddr::from(([127, 0, 0, 1], 1));
+        let (tell, knocks) = mpsc::channel();
+        let others_after = Duration::from_millis(20);
+        let patience = Duration::from_secs(3);
+        let mut early = Early { knocks, ended: VecDeque::new(), patience, others_after, lost_from: None };
+        let late = || Err(NetError::Connect { host: String::new(), source: io::ErrorKind::TimedOut.into() });
+        tell.send((to, late())).unwrap();
+        assert!(early.next(to, false).is_some());
+        let began = Instant::now();
+        assert!(early.next(to, true).is_none() && early.next(to, true).is_none());
+        assert!((others_after..Duration::from_secs(1)).contains(&began.elapsed()));
+        // It may come after all.
+        tell.send((to, late())).unwrap();
+        assert!(early.next(to, true).is_some());
     }
 
     fn call(at: SocketAddr, bytes: &[u8]) -> TcpStream {
