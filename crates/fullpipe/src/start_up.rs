@@ -151,7 +151,9 @@ mod tests {
             1e12 * 8.0 / start.seconds(1e12, mean_bps, second, Some(1e10))
         };
         // Payload of full packets in frames.
-        assert!(rate(1500, 8.2e9, false) <= 1e10 * 1448.0 / 1514.0 && rate(9000, 9.5e9, false) <= 1e10 * 8948.0 / 9014.0);
+        assert!(
+            rate(1500, 8.2e9, false) <= 1e10 * 1448.0 / 1514.0 && rate(9000, 9.5e9, false) <= 1e10 * 8948.0 / 9014.0
+        );
         // Random losses last as long as the transfer.
         let lossy = rate(1500, 8.2e9, true);
         assert!((8.2e9..9.0e9).contains(&lossy), "{lossy}");

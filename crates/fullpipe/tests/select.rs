@@ -130,10 +130,9 @@ fn lossy_profile(udt: f64, pacing: Option<&str>, cubic: f64) -> tempfile::NamedT
 #[test]
 fn a_profile_with_a_transport_that_cannot_be_is_refused() {
     let good = std::fs::read_to_string(lossy_profile(600e6, None, 200e6)).unwrap();
-    for (of, to, why) in [
-        (r#""streams":8"#, r#""streams":0"#, "streams"),
-        (r#""cc":"cubic""#, r#""cc":"x y;rm""#, "congestion control"),
-    ] {
+    for (of, to, why) in
+        [(r#""streams":8"#, r#""streams":0"#, "streams"), (r#""cc":"cubic""#, r#""cc":"x y;rm""#, "congestion control")]
+    {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         assert!(good.contains(of), "{good}");
         file.write_all(good.replace(of, to).as_bytes()).unwrap();

@@ -24,7 +24,8 @@ struct Params {
     clean_ns: u64,
 }
 
-const PARAMS: Params = Params { yielding: 0.85, own_rounds: 16, least_share: 1e-3, share_ns: 2_000_000_000, clean_ns: 10_000_000_000 };
+const PARAMS: Params =
+    Params { yielding: 0.85, own_rounds: 16, least_share: 1e-3, share_ns: 2_000_000_000, clean_ns: 10_000_000_000 };
 
 /// What the transfer has sent and lost until an instant.
 #[derive(Debug, Clone, Copy, Default)]

@@ -169,7 +169,11 @@ impl Adaptive {
             Mode::Follow(follow) => follow.probe.is_none(),
             _ => false,
         };
-        if !config.restart || !config.pacing || model.buffer_limited == Some(true) || !idle || self.first_trains.asking_bps().is_some()
+        if !config.restart
+            || !config.pacing
+            || model.buffer_limited == Some(true)
+            || !idle
+            || self.first_trains.asking_bps().is_some()
         {
             self.slow_start.drop_question();
             return None;

@@ -3,8 +3,8 @@
 use super::capacity::Capacity;
 use super::ceiling::Ceiling;
 use super::congestion::LostLately;
-use super::measure::round_ns;
 use super::first_trains::FirstTrains;
+use super::measure::round_ns;
 use super::mode::{Estimate, Follow, Mode};
 use super::noise::Noise;
 use super::params::{BURSTS, MAX_BURST_BYTES, RATE};

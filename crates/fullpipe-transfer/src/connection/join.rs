@@ -262,7 +262,8 @@ impl<'a> FarPort<'a> {
         let connector = open::connector(self.to, &local_end::ANY, &self.agreed.transport, self.sends);
         let connect = |time| connector.connect(time);
         // Whether the port is open is asked for when it is this stream's turn.
-        let early = lock(&self.early).as_mut().and_then(|early| early.next(self.to, self.is_open.load(Ordering::Relaxed)));
+        let early =
+            lock(&self.early).as_mut().and_then(|early| early.next(self.to, self.is_open.load(Ordering::Relaxed)));
         let mut connected = match early {
             Some(early) if early.is_ok() || is_late(&early) => early,
             _ => connect(self.patience),
