@@ -24,14 +24,17 @@
 mod capacity;
 mod ceiling;
 mod congestion;
+mod doubt;
 mod drain;
 mod first_trains;
 mod follow;
 mod loss;
 mod lossy;
+mod lost_lately;
 mod measure;
 mod mode;
 mod noise;
+mod noisy;
 mod params;
 mod queue;
 mod queue_trial;

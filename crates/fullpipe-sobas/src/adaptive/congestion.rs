@@ -18,46 +18,11 @@ struct Params {
     /// Where fewer of the transfer's own segments are lost than this fraction, more than one of a hundred probes is lost on the way
     /// back.
     least_share: f64,
-    /// Time over which that fraction is taken, nanoseconds, up to twice as long: that of two hundred probes.
-    share_ns: u64,
     /// Time without a lost probe after which limits are tried again, nanoseconds.
     clean_ns: u64,
 }
 
-const PARAMS: Params =
-    Params { yielding: 0.85, own_rounds: 16, least_share: 1e-3, share_ns: 2_000_000_000, clean_ns: 10_000_000_000 };
-
-/// What the transfer has sent and lost until an instant.
-#[derive(Debug, Clone, Copy, Default)]
-struct Count {
-    at: u64,
-    retransmits: u64,
-    bytes: u64,
-}
-
-/// The transfer's own losses of late: counts that lie a while back, and those that follow them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct LostLately {
-    from: Count,
-    next: Count,
-}
-
-impl LostLately {
-    /// Takes in what has been sent and lost until now.
-    pub fn observe(&mut self, now: u64, model: &NetworkModel) {
-        if now >= self.next.at + PARAMS.share_ns {
-            self.from = self.next;
-            self.next = Count { at: now, retransmits: model.retransmits, bytes: model.bytes.total() };
-        }
-    }
-
-    /// Fraction of the segments that have been lost of late.
-    fn share(&self, model: &NetworkModel) -> f64 {
-        let bytes = model.bytes.total().saturating_sub(self.from.bytes);
-        let segments = bytes as f64 / f64::from(model.config.mss);
-        model.retransmits.saturating_sub(self.from.retransmits) as f64 / segments.max(1.0)
-    }
-}
+const PARAMS: Params = Params { yielding: 0.85, own_rounds: 16, least_share: 1e-3, clean_ns: 10_000_000_000 };
 
 impl Adaptive {
     /// Looks whether more than one of the last hundred probes was lost, or no longer is.

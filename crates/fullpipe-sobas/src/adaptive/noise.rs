@@ -7,6 +7,7 @@
 
 use super::measure::round_ns;
 use super::mode::{Mode, Unlimited};
+use super::noisy::Noise;
 use super::params::SIGHT;
 use super::state::Adaptive;
 use crate::event::Why;
@@ -39,21 +40,6 @@ const PARAMS: Params = Params {
     within_ns: 2_000_000_000,
     usual_ns: 3_000_000_000,
 };
-
-/// What is known of a path whose delay varies.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Noise {
-    /// Whether the delay varies too much to show a queue.
-    known: bool,
-    /// Retransmissions seen so far.
-    retransmits: u64,
-    /// Rounds with losses before which no queue stood, since the last one with a queue.
-    rounds: u32,
-    /// When the first of these began, nanoseconds.
-    first: u64,
-    /// Until when further retransmissions belong to the same round.
-    until: u64,
-}
 
 impl Adaptive {
     /// Limits nothing where the delay varies too much to show a queue, and has the sender bear losses that no queue explains.

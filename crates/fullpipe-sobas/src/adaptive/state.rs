@@ -2,11 +2,11 @@
 
 use super::capacity::Capacity;
 use super::ceiling::Ceiling;
-use super::congestion::LostLately;
 use super::first_trains::FirstTrains;
+use super::lost_lately::LostLately;
 use super::measure::round_ns;
 use super::mode::{Estimate, Follow, Mode};
-use super::noise::Noise;
+use super::noisy::Noise;
 use super::params::{BURSTS, MAX_BURST_BYTES, RATE};
 use super::queue::Queue;
 use super::queue_trial::QueueTrial;
