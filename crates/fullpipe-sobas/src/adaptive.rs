@@ -24,7 +24,6 @@
 mod capacity;
 mod ceiling;
 mod congestion;
-mod doubt;
 mod drain;
 mod first_trains;
 mod follow;
@@ -33,9 +32,10 @@ mod lossy;
 mod lost_lately;
 mod measure;
 mod mode;
-mod noise;
 mod noisy;
+mod others;
 mod params;
+mod question;
 mod queue;
 mod queue_trial;
 mod raise;
@@ -69,6 +69,9 @@ impl Adaptive {
             self.slow_start.lost(now);
         }
         self.lost_lately.observe(now, model);
+        if !matches!(self.mode, Mode::Follow(_)) {
+            self.first_trains.drop_question();
+        }
         let noise = self.noise(now, model);
         let random = noise.or_else(|| self.random_loss(now, model));
         let urgent = random.or_else(|| self.congestion(now, model)).or_else(|| self.loss(now, model));

@@ -187,6 +187,22 @@ mod tests {
     }
 
     #[test]
+    fn noise_is_told_from_a_queue_that_grows() {
+        let noise = |rtt: &dyn Fn(u64) -> u64| {
+            let mut probes = Probes::new(20_000_000);
+            (0..40).for_each(|i| probes.back(i * PROBE_INTERVAL_NS, rtt(i)));
+            probes.noise_ns()
+        };
+        assert_eq!(noise(&|_| 20_000_000), 0);
+        assert_eq!(noise(&|i| 20_000_000 + i * 1_000_000), 0, "a queue that grows");
+        assert_eq!(noise(&|i| 20_000_000 + u64::from(i % 10 == 0) * 5_000_000), 0, "a burst now and then");
+        assert_eq!(noise(&|i| 20_000_000 + i % 2 * 100_000), 0, "clocks");
+        // By the golden ratio, delays are spread evenly over 4 ms, without a trend.
+        let even = noise(&|i| 20_000_000 + (4e6 * (i as f64 * 0.618_034).fract()) as u64);
+        assert!((500_000..2_500_000).contains(&even), "{even}");
+    }
+
+    #[test]
     fn a_burst_is_no_standing_queue() {
         let mut probes = Probes::new(20_000_000);
         for (at, rtt) in [(1, 20_000_000), (2, 29_000_000), (3, 21_000_000), (4, 22_000_000)] {

@@ -271,8 +271,9 @@ impl Trains {
 
     /// Whether the fastest passages of back-to-back trains agree. A path whose delay varies stretches and compresses them.
     pub fn are_consistent(&self) -> bool {
-        let fastest = |least: f64, one: fn(f64, f64) -> f64| self.rated.iter().map(|r| r.fastest).fold(least, one);
-        self.rated.len() >= MIN_TRAINS && fastest(0.0, f64::max) <= CONSISTENT_FACTOR * fastest(f64::INFINITY, f64::min)
+        let fastest = || self.rated.iter().map(|r| r.fastest);
+        let (least, most) = (fastest().fold(f64::INFINITY, f64::min), fastest().fold(0.0, f64::max));
+        self.rated.len() >= MIN_TRAINS && most <= CONSISTENT_FACTOR * least
     }
 
     /// What the back-to-back trains say together.

@@ -15,8 +15,7 @@ struct Params {
     yielding: f64,
     /// Rounds for which a queue may stand and still be our own.
     own_rounds: u64,
-    /// Where fewer of the transfer's own segments are lost than this fraction, more than one of a hundred probes is lost on the way
-    /// back.
+    /// Where fewer of the transfer's own segments are lost than this fraction, probes are lost on the way back.
     least_share: f64,
     /// Time without a lost probe after which limits are tried again, nanoseconds.
     clean_ns: u64,
@@ -31,12 +30,7 @@ impl Adaptive {
             Mode::Disabled(disabled) => self.disabled(now, model, disabled),
             Mode::Yield(yielding) => self.yielding(now, model, yielding),
             Mode::Estimate(_) | Mode::Unlimited(_) | Mode::Lossy => None,
-            _ if model.probes.congested() => {
-                if self.lost_lately.share(model) < PARAMS.least_share {
-                    // Probes alone are lost, so they are on the way back.
-                    model.probes.forget_losses();
-                    return None;
-                }
+            _ if self.is_congested(model) => {
                 let given = given_bps(model, now)?;
                 let since = now.saturating_sub(SIGHT.standing_ns);
                 let queue = model.probes.median_ns(since).unwrap_or(0) as f64 * 1e-9;
@@ -47,8 +41,18 @@ impl Adaptive {
                 model.probes.forget_losses();
                 self.enter(Mode::Yield(Yield { from, then: drain.then }), Why::Congested)
             }
-            _ => None,
+            _ => {
+                if model.probes.congested() {
+                    model.probes.forget_losses();
+                }
+                None
+            }
         }
+    }
+
+    /// Whether more than one of the last hundred probes was lost, and not on the way back: the transfer's own segments are lost too.
+    pub(super) fn is_congested(&self, model: &NetworkModel) -> bool {
+        model.probes.congested() && self.lost_lately.share(model) >= PARAMS.least_share
     }
 
     /// Without limits: waits until probes are no longer lost.

@@ -10,11 +10,10 @@
 use super::measure::{given_bps, overflowed_s, queued_bps, round_ns};
 use super::mode::Mode;
 use super::params::{RATE, SIGHT};
-use super::random_loss::Question;
+use super::question::Question;
 use super::state::Adaptive;
 use crate::event::Why;
 use crate::network_model::NetworkModel;
-use crate::trains::{MAX_ASKING_PACKETS, MIN_ASKING_PPS};
 
 /// A transfer with at least this fraction of the capacity may have overflowed a queue that was too short to be seen.
 const BELOW: f64 = 0.7;
@@ -26,6 +25,9 @@ const ALONE: f64 = 0.9;
 impl Adaptive {
     /// Looks whether losses are the path's own; then nothing but pacing limits the sender.
     pub(super) fn random_loss(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
+        if self.noisy {
+            return None;
+        }
         let lost = self.random_loss.retransmitted(model.retransmits);
         let limited = matches!(self.mode, Mode::Start | Mode::Hold | Mode::Follow(_) | Mode::Drain(_));
         if !limited || !model.config.pacing || self.capacity.trained <= 0.0 {
@@ -33,7 +35,7 @@ impl Adaptive {
             return None;
         }
         self.random_loss.hear(now, model, self.capacity.trained);
-        if (lost || model.probes.congested()) && !self.random_loss.is_same_round(now, round_ns(model)) {
+        if (lost || self.is_congested(model)) && !self.random_loss.is_same_round(now, round_ns(model)) {
             self.count_random_loss(now, model);
         }
         if self.random_loss.take_proof() { self.bear_losses(now, model) } else { None }
@@ -48,12 +50,12 @@ impl Adaptive {
         let others = self.others.present && !self.first_trains.are_doubtful(model);
         if others || shown || given > BELOW * capacity && !paced_below {
             self.random_loss.explained();
-        } else if self.random_loss.unexplained(now, model) {
-            model.trains.ask(MAX_ASKING_PACKETS);
+            return;
+        }
+        self.random_loss.unexplained(now, model);
+        if self.random_loss.should_ask(now) {
             self.others.search_is_over = true;
-            let more = (RATE.of_capacity * capacity - given).max(MIN_ASKING_PPS * model.packet_bits());
-            let until = now + 3 * model.probes.base_ns() + 2 * SIGHT.standing_ns;
-            self.random_loss.asks(until, Question { more, has: given });
+            self.random_loss.asks(Question::ask(now, model, RATE.of_capacity * capacity - given, given));
         }
     }
 

@@ -108,7 +108,7 @@ pub(super) struct Disabled {
     pub clean_since: u64,
 }
 
-/// BBR or Scalable runs without a limit beside others.
+/// Nothing is limited: BBR or Scalable runs beside others, the path is too fast for trains, or its delay too noisy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unlimited {
     /// When it is judged; none if it stays so for good.

@@ -81,11 +81,11 @@ impl Queue {
     /// The target for a path of this capacity in bit/s.
     fn target_at(&self, model: &NetworkModel, capacity: f64) -> f64 {
         let packets = PARAMS.target_packets * f64::from(model.config.mss) * 8.0 / capacity.max(1.0);
-        packets.max(self.forgiven()).max(self.least_target(model))
+        packets.max(self.forgiven()).max(Queue::least_target(model))
     }
 
     /// The least target for a path of this RTT.
-    pub fn least_target(&self, model: &NetworkModel) -> f64 {
+    pub fn least_target(model: &NetworkModel) -> f64 {
         (PARAMS.target_rtts * model.probes.base_ns() as f64 * 1e-9).max(PARAMS.min_target_s)
     }
 

@@ -1,11 +1,10 @@
 //! Losses that no queue explains, counted, and what packet trains say of the rest of the capacity.
 
+use super::question::Question;
 use crate::network_model::NetworkModel;
 
 /// When losses count as the path's own.
 struct Params {
-    /// Trains that find this fraction of the capacity free, the transfer's own rate included, find nobody else.
-    free: f64,
     /// Losses without a queue, in rounds of their own, from which they count as the path's.
     rounds: u32,
     /// RTTs, and nanoseconds besides, within which these losses must come, and after which trains ask again.
@@ -13,7 +12,7 @@ struct Params {
     within_ns: u64,
 }
 
-const PARAMS: Params = Params { free: 0.9, rounds: 2, within_rtts: 20, within_ns: 2_000_000_000 };
+const PARAMS: Params = Params { rounds: 2, within_rtts: 20, within_ns: 2_000_000_000 };
 
 /// The losses that no queue explains.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,27 +39,18 @@ enum Rest {
     /// Nobody has asked.
     #[default]
     Unasked,
-    /// Trains are on their way, until an instant.
-    Asked(u64, Question),
+    /// Trains are on their way.
+    Asked(Question),
     /// It is free.
     Free,
     /// It is not, or trains were lost. They ask again from this instant on.
     Taken { again: u64 },
 }
 
-/// What trains ask for, and beside what; bit/s.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Question {
-    /// The rest of the capacity.
-    pub more: f64,
-    /// Rate of the transfer.
-    pub has: f64,
-}
-
 impl RandomLoss {
     /// Rate of the trains that ask for the rest of the capacity, bit/s, while they ask.
     pub fn asking_bps(&self) -> Option<f64> {
-        if let Rest::Asked(_, question) = self.rest { Some(question.more) } else { None }
+        if let Rest::Asked(question) = self.rest { Some(question.more) } else { None }
     }
 
     /// Takes in how many segments have been retransmitted since the start. Returns whether there are more than before.
@@ -85,12 +75,17 @@ impl RandomLoss {
         self.rest = Rest::Unasked;
     }
 
-    /// Nothing explains the losses of this round. Returns whether trains should ask whether others are there.
-    pub fn unexplained(&mut self, now: u64, model: &NetworkModel) -> bool {
+    /// Nothing explains the losses of this round. Returns how many such rounds there have been lately.
+    pub fn unexplained(&mut self, now: u64, model: &NetworkModel) -> u32 {
         if self.rounds == 0 || now > self.first.saturating_add(within_ns(model)) {
             (self.rounds, self.first) = (0, now);
         }
         self.rounds += 1;
+        self.rounds
+    }
+
+    /// Whether trains should ask whether others are there.
+    pub fn should_ask(&self, now: u64) -> bool {
         match self.rest {
             Rest::Unasked => true,
             Rest::Taken { again } => now >= again,
@@ -98,20 +93,18 @@ impl RandomLoss {
         }
     }
 
-    /// Trains are asking, and have until an instant to arrive.
-    pub fn asks(&mut self, until: u64, question: Question) {
-        self.rest = Rest::Asked(until, question);
+    /// Trains are asking.
+    pub fn asks(&mut self, question: Question) {
+        self.rest = Rest::Asked(question);
     }
 
     /// Takes in what the trains say of a path of this capacity, bit/s, once they have arrived or should have.
     pub fn hear(&mut self, now: u64, model: &NetworkModel, capacity: f64) {
-        let Rest::Asked(until, question) = self.rest else { return };
-        if !model.trains.all_paced_arrived() && now < until {
+        let Rest::Asked(question) = self.rest else { return };
+        if !question.is_answered(now, model) {
             return;
         }
-        let packet = model.packet_bits();
-        let free = model.trains.free_beside(capacity / packet, question.has / packet);
-        let is_free = free.is_some_and(|pps| pps * packet >= PARAMS.free * capacity);
+        let is_free = question.finds_nobody(model, capacity);
         self.rest = if is_free { Rest::Free } else { Rest::Taken { again: now + within_ns(model) } };
     }
 

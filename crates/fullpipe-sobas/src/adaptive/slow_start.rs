@@ -5,8 +5,8 @@
 //! Without trains it is tried anyway, less often each time that it does not help.
 
 use super::params::{RATE, SIGHT};
+use super::question::Question;
 use crate::network_model::NetworkModel;
-use crate::trains::MIN_ASKING_PPS;
 
 /// When slow start restarts.
 struct Params {
@@ -55,7 +55,7 @@ pub(super) struct Situation {
 /// What to do about slow start.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Decision {
-    /// Packet trains are to ask what is free.
+    /// Packet trains are asking what is free.
     Ask,
     /// Slow start restarts, up to this rate, bit/s.
     Restart(f64),
@@ -82,17 +82,6 @@ pub(super) struct SlowStart {
     from: f64,
     /// Highest rate received since, bit/s.
     most: f64,
-}
-
-/// A question whether more is free, asked by packet trains on their way.
-#[derive(Debug, Clone, Copy)]
-struct Question {
-    /// Until when answers are awaited.
-    until: u64,
-    /// Additional rate that is asked for, bit/s.
-    more: f64,
-    /// Rate that the transfer had, bit/s.
-    has: f64,
 }
 
 impl SlowStart {
@@ -122,10 +111,9 @@ impl SlowStart {
     }
 
     /// Decides whether slow start restarts.
-    pub fn step(&mut self, now: u64, model: &NetworkModel, at: Situation) -> Option<Decision> {
+    pub fn step(&mut self, now: u64, model: &mut NetworkModel, at: Situation) -> Option<Decision> {
         if let Some(question) = self.question {
-            let answered = model.trains.all_paced_arrived() || now >= question.until;
-            return if answered { self.answer(now, model, question, at) } else { None };
+            return if question.is_answered(now, model) { self.answer(now, model, question, at) } else { None };
         }
         let t = model.probes.base_ns();
         let over = (PARAMS.calm_rtts * t).max(2 * SIGHT.standing_ns);
@@ -146,14 +134,12 @@ impl SlowStart {
             self.schedule(now, model, received);
             return Some(Decision::Restart(at.rate));
         }
-        let least = MIN_ASKING_PPS * model.packet_bits();
-        let until = now + 3 * t + 2 * SIGHT.standing_ns;
-        self.question = Some(Question { until, more: (at.rate - received).max(least), has: received });
+        self.question = Some(Question::ask(now, model, at.rate - received, received));
         Some(Decision::Ask)
     }
 
     /// Takes in what the trains say is free.
-    fn answer(&mut self, now: u64, model: &NetworkModel, question: Question, at: Situation) -> Option<Decision> {
+    fn answer(&mut self, now: u64, model: &NetworkModel, mut question: Question, at: Situation) -> Option<Decision> {
         self.question = None;
         // TCP may have grown meanwhile.
         let lately = now.saturating_sub(model.probes.base_ns().max(SIGHT.standing_ns));
@@ -161,9 +147,8 @@ impl SlowStart {
         if has >= RATE.started * at.rate {
             return None;
         }
-        let packet = model.packet_bits();
-        let capacity = at.capacity.unwrap_or(at.rate).max(at.rate);
-        let free = model.trains.free_beside(capacity / packet, has / packet).map(|pps| pps * packet);
+        question.has = has;
+        let free = question.free_bps(model, at.capacity.unwrap_or(at.rate).max(at.rate));
         self.schedule(now, model, has);
         // Trains that were lost or never sent say nothing.
         let free = free?;

@@ -10,7 +10,7 @@ use super::slow_start::{Decision, Situation};
 use super::state::Adaptive;
 use crate::event::Why;
 use crate::network_model::NetworkModel;
-use crate::trains::{Dispersion, MAX_ASKING_PACKETS};
+use crate::trains::Dispersion;
 
 /// A transfer with less than this fraction of the capacity has not made the queue by itself.
 const OWN_PART: f64 = 0.5;
@@ -166,15 +166,10 @@ impl Adaptive {
         let config = model.config;
         let idle = match self.mode {
             Mode::Start | Mode::Hold => true,
-            Mode::Follow(follow) => follow.probe.is_none(),
+            Mode::Follow(follow) => follow.probe.is_none() && self.first_trains.asking_bps().is_none(),
             _ => false,
         };
-        if !config.restart
-            || !config.pacing
-            || model.buffer_limited == Some(true)
-            || !idle
-            || self.first_trains.asking_bps().is_some()
-        {
+        if !config.restart || !config.pacing || model.buffer_limited == Some(true) || !idle {
             self.slow_start.drop_question();
             return None;
         }
@@ -188,7 +183,6 @@ impl Adaptive {
         };
         match self.slow_start.step(now, model, situation)? {
             Decision::Ask => {
-                model.trains.ask(MAX_ASKING_PACKETS);
                 self.others.search_is_over = true;
                 None
             }

@@ -6,7 +6,6 @@ use super::first_trains::FirstTrains;
 use super::lost_lately::LostLately;
 use super::measure::round_ns;
 use super::mode::{Estimate, Follow, Mode};
-use super::noisy::Noise;
 use super::params::{BURSTS, MAX_BURST_BYTES, RATE};
 use super::queue::Queue;
 use super::queue_trial::QueueTrial;
@@ -36,7 +35,8 @@ pub(crate) struct Adaptive {
     pub(super) losses: Losses,
     pub(super) lost_lately: LostLately,
     pub(super) random_loss: RandomLoss,
-    pub(super) noise: Noise,
+    /// Whether the path's own delay varies too much to show a queue.
+    pub(super) noisy: bool,
     pub(super) repeated_drains: RepeatedDrains,
     pub(super) queue_trial: QueueTrial,
     pub(super) slow_start: SlowStart,
@@ -86,7 +86,7 @@ impl Adaptive {
             losses: Losses { retransmits: 0, ignored_until: now, while_starting: 0, events: 0 },
             lost_lately: LostLately::default(),
             random_loss: RandomLoss::default(),
-            noise: Noise::default(),
+            noisy: false,
             repeated_drains: RepeatedDrains::default(),
             queue_trial: QueueTrial::default(),
             slow_start: SlowStart::new(now),
