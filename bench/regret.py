@@ -1,6 +1,7 @@
 """Compares `fullpipe cp` as typed with the best flags, over paths and hosts that it does not know.
 
-The worlds are the seven of a fixed table (`--rows`), or drawn from a seed. In each, an ordinary user copies a
+The worlds are the seven of a fixed table (`--rows`), paths that do more than lose packets (`--impaired`), or
+drawn from a seed. In each, an ordinary user copies a
 file of random bytes from memory to memory in the testbed: as typed, with each of a grid of flags, and with
 GridFTP. The rate is that of the whole command in virtual time, connecting included, so one run of a world is
 exact. Results are kept in `--keep`: a second run measures only what is missing, and `--again` also the
@@ -62,6 +63,40 @@ def rows() -> list[World]:
     return [World(f"row {i + 1}", path, 1000) for i, path in enumerate(paths)]
 
 
+def impaired() -> list[World]:
+    """Paths whose delay varies, that reorder, duplicate or damage packets, or lose answers; pausing hosts."""
+    slow, fast = "rate=1000mbit,queue=7.5MB,mtu=1500", "rtt=91.6ms,rate=10000mbit,queue=57MB"
+    stock = "host=stock+user:user"
+    paths = [
+        ("jitter", f"rtt=20ms,rate=1000mbit,queue=2.5MB,mtu=1500,jitter=2ms,{stock}", 400),
+        (
+            "jitter and loss",
+            f"rtt=40ms,rate=300mbit,queue=1.5MB,mtu=1500,jitter=5ms,loss=1e-3,{stock}",
+            150,
+        ),
+        (
+            "as radio",
+            f"rtt=8ms,rate=300mbit,queue=200KB,mtu=1500,jitter=2ms,reorder=1e-3,loss=1e-4,{stock}",
+            150,
+        ),
+        ("reordering", f"rtt=30ms,rate=1000mbit,queue=3.75MB,mtu=1500,reorder=1e-2,{stock}", 400),
+        (
+            "fast, reordering",
+            "rtt=45.6ms,rate=10000mbit,queue=57MB,reorder=1e-3,host=tuned+user:user",
+            2000,
+        ),
+        ("lost answers", f"rtt=60ms,{slow},loss_back=1e-2,{stock}", 400),
+        ("much loss", f"rtt=60ms,{slow},loss=1e-2,{stock}", 400),
+        ("duplicates", f"rtt=60ms,{slow},duplicate=1e-2,{stock}", 400),
+        ("damage", f"rtt=60ms,{slow},corrupt=1e-4,{stock}", 400),
+        ("pauses", f"{fast},host_noise=10ms,{stock}", 2000),
+        ("stock to tuned", f"{fast},host_a=stock+user:user,host_b=tuned+user:user", 2000),
+        ("tuned to stock", f"{fast},host_a=tuned+user:user,host_b=stock+user:user", 2000),
+        ("thin", f"rtt=150ms,rate=50mbit,queue=300KB,mtu=1500,loss=1e-3,{stock}", 30),
+    ]
+    return [World(*path) for path in paths]
+
+
 def draw(number: int, seed: int) -> list[World]:
     """Worlds drawn from a seed. Copies take at most 5 s at the capacity, and 2 GB."""
     worlds = []
@@ -117,7 +152,11 @@ def typed_alone(worlds: Iterable[World], kept: Kept) -> None:
 def main() -> int:
     """Prints the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", action="store_true", help="take the seven fixed worlds")
+    worlds_of = parser.add_mutually_exclusive_group()
+    worlds_of.add_argument("--rows", action="store_true", help="take the seven fixed worlds")
+    worlds_of.add_argument(
+        "--impaired", action="store_true", help="take paths that do more than lose packets"
+    )
     parser.add_argument("--worlds", type=int, default=60, help="draw this many worlds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="measure the command as typed again")
@@ -126,7 +165,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=ROOT / "runs" / "regret.ndjson")
     args = parser.parse_args()
     kept = Kept(args.keep)
-    worlds = rows() if args.rows else draw(args.worlds, args.seed)
+    worlds = rows() if args.rows else impaired() if args.impaired else draw(args.worlds, args.seed)
     copies = [TYPED] if args.typed else [TYPED, *FLAGS, *PEERS]
     kept.fill(worlds, copies, measure, TYPED if args.again else None, args.jobs)
     if args.typed:
