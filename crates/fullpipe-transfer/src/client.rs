@@ -18,10 +18,10 @@ use rand::RngExt;
 use self::streams::{Opened, Opening, hear, ready};
 use crate::connection::dial::{self, ControlChannel};
 use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
-use crate::connection::join;
 use crate::connection::session::Session;
 use crate::connection::ssh::DataConnections;
 use crate::connection::stop::Stop;
+use crate::connection::{far_port, join};
 use crate::error::{TransferError, system, why};
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
@@ -169,7 +169,7 @@ pub struct TraceOfBoth {
 #[must_use]
 pub fn start_rtts(options: Options, rtt_s: f64) -> f64 {
     let tls = if options.encrypt { 1.0 } else { 0.0 };
-    let told = if rtt_s < join::FAR_S { 1.0 } else { 0.0 };
+    let told = if rtt_s < far_port::FAR_S { 1.0 } else { 0.0 };
     2.5 + tls + told
 }
 
@@ -249,7 +249,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
     // Waits until the server has removed its journal, so that a user who looks there after this finds none. On a long path
     // this is not worth a round trip: no user is there that fast.
-    let lingers = sends && rtt_s < join::FAR_S;
+    let lingers = sends && rtt_s < far_port::FAR_S;
     if lingers {
         session.linger();
     }
@@ -409,7 +409,7 @@ fn introduce(
     let (options, via) = (order.options, order.endpoint.via());
     // If the control connection is TCP, its kernel knows the round-trip time. Over ssh it must be measured.
     let known_s = line.socket.as_ref().and_then(tcp_round_trip);
-    let wished = rand::rng().random_range(join::WISHES);
+    let wished = rand::rng().random_range(far_port::WISHES);
     let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
         let between = between(order.endpoint, line, trip, sends, ours.clone(), theirs.clone());
         let Sending { transport, sizing, spare } = (order.choose)(&between)?;
@@ -418,7 +418,7 @@ fn introduce(
         let spare = if sizing.is_none_or(SizingMode::paces) { spare } else { 0 };
         let rtt_ns = (trip.seconds * 1e9) as u64;
         // A trial of several addresses waits for the port anyway.
-        let port = if trip.seconds >= join::FAR_S && line.addresses.len() == 1 { wished } else { 0 };
+        let port = if trip.seconds >= far_port::FAR_S && line.addresses.len() == 1 { wished } else { 0 };
         let relays = via == Via::Ssh;
         Ok::<_, TransferError>(Connect { transport, spare, sizing, rtt_ns, terms: role.terms(), port, relays })
     };
@@ -427,7 +427,8 @@ fn introduce(
     // The streams connect while the request for this port is still on its way to the server.
     let to = line.addresses.first();
     let stall = Duration::from_nanos(options.stall_ns);
-    let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends, stall));
+    let knocked =
+        probably.as_ref().zip(to).and_then(|(connect, to)| far_port::Early::knock(*to, connect, sends, stall));
     let asked = Instant::now();
     let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say, None)?;
     let answered_s = asked.elapsed().as_secs_f64();

@@ -5,6 +5,7 @@ mod records;
 
 pub mod dial;
 pub mod endpoint;
+pub(crate) mod far_port;
 pub mod join;
 pub mod relay;
 pub mod session;

@@ -18,12 +18,12 @@ use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_path::{Classified, Protocol, text};
 
 use self::data_listener::{DataListener, Place};
-use crate::connection::join::FarPort;
+use crate::connection::far_port::FarPort;
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
-use crate::connection::{join, ssh, third_party};
+use crate::connection::{far_port, join, ssh, third_party};
 use crate::error::{self, TransferError};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
@@ -412,7 +412,7 @@ fn dialled(
     let Dial { connect, mut to, token, certificate, udp } = dial;
     check_streams(&connect, options)?;
     let guard = Protection::of_data(&session.peer, setup.options.encrypt, &certificate)?;
-    let patience = join::first_answer(Duration::from_nanos(setup.options.stall_ns));
+    let patience = far_port::first_answer(Duration::from_nanos(setup.options.stall_ns));
     let far = FarPort::new((to, patience), &connect, role.sends(), None);
     let streams = join::connect(session, connect.opened(), &|| far.open(), &guard, &token);
     let streams = streams.inspect_err(|error| {

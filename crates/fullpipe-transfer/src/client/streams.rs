@@ -13,7 +13,8 @@ use fullpipe_path::{Protocol, text};
 
 use crate::connection::dial::{ControlChannel, SshConnection};
 use crate::connection::endpoint::Via;
-use crate::connection::join::{self, Early, FarPort};
+use crate::connection::far_port::{self, Early, FarPort};
+use crate::connection::join;
 use crate::connection::session::Session;
 use crate::connection::ssh::{DataConnections, SshPort};
 use crate::connection::stop::Stop;
@@ -102,7 +103,7 @@ impl Opening<'_> {
             Via::Either if !self.is_udt() => return self.either_way(line),
             Via::Reverse if !self.is_udt() => {
                 let DataPort { terms, .. } = self.listen_there(line)?;
-                let (data, to) = self.listen_here(line, join::first_answer(self.stall))?;
+                let (data, to) = self.listen_here(line, far_port::first_answer(self.stall))?;
                 return self.let_in(line, (data, to), terms);
             }
             _ => {}
@@ -127,7 +128,7 @@ impl Opening<'_> {
         }
         let connects =
             |to, time| open::connector(to, &local_end::ANY, &self.connect.transport, self.sends).connect(time).is_ok();
-        let to = join::answering(&line.addresses, port.port, self.stall, &connects)?;
+        let to = far_port::answering(&line.addresses, port.port, self.stall, &connects)?;
         self.call(to, port, early)
     }
 
@@ -164,7 +165,7 @@ impl Opening<'_> {
     fn either_way(&self, line: &mut ControlChannel) -> Result<Opened, TransferError> {
         let knocked = line.addresses.first().and_then(|to| Early::knock(*to, self.connect, self.sends, self.stall));
         let port = self.listen_there(line)?;
-        let patience = join::first_answer(self.stall);
+        let patience = far_port::first_answer(self.stall);
         let (began, rtt) = (Instant::now(), Duration::from_nanos(self.connect.rtt_ns));
         let left = || patience.saturating_sub(began.elapsed());
         let mut early = match knocked.filter(|_| port.port == self.connect.port) {
@@ -187,7 +188,7 @@ impl Opening<'_> {
                 return self.call((to, join::JOIN), port, Some(early));
             }
             Some((_, Some(error))) => error,
-            None => join::unanswered(&line.addresses, port.port, patience),
+            None => far_port::unanswered(&line.addresses, port.port, patience),
         };
         match here {
             Some(Ok(here)) => {
@@ -266,6 +267,6 @@ fn address_towards(far: SocketAddr) -> Option<SocketAddr> {
     const PORT: u16 = 9;
     let any = if far.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
-    socket.connect(join::with_port(far, PORT)).ok()?;
-    socket.local_addr().ok().map(|address| join::with_port(address, 0))
+    socket.connect(far_port::with_port(far, PORT)).ok()?;
+    socket.local_addr().ok().map(|address| far_port::with_port(address, 0))
 }

@@ -8,7 +8,7 @@ use fullpipe_net::stream::open;
 use fullpipe_net::{NetError, local_end};
 
 use crate::connection::dial;
-use crate::connection::join;
+use crate::connection::far_port;
 use crate::connection::stream::tcp_info;
 use crate::error;
 use crate::protocol::message::{Reach, Reached};
@@ -18,14 +18,14 @@ use crate::protocol::message::{Reach, Reached};
 /// # Errors
 /// Why no address answers, for the client's user to read.
 pub(crate) fn reach(reach: &Reach, sends: bool, stall: Duration, client: Option<IpAddr>) -> Result<Reached, String> {
-    let patience = join::first_answer(stall).min(Duration::from_nanos(reach.within_ns));
+    let patience = far_port::first_answer(stall).min(Duration::from_nanos(reach.within_ns));
     let mut tried: Vec<SocketAddr> = Vec::new();
     let mut last = match reach.host {
         Some(_) => "its name is unknown there".to_owned(),
         None => "its address is unknown there".to_owned(),
     };
     let mut try_all = |addresses: Vec<SocketAddr>| {
-        let mut new: Vec<_> = addresses.into_iter().map(|address| join::with_port(address, reach.port)).collect();
+        let mut new: Vec<_> = addresses.into_iter().map(|address| far_port::with_port(address, reach.port)).collect();
         new.retain(|address| {
             let is_new = !tried.contains(address);
             tried.extend(is_new.then_some(*address));

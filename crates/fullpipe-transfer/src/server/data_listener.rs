@@ -11,10 +11,10 @@ use fullpipe_net::stream::{Acceptor, DataStream, open};
 use fullpipe_path::Protocol;
 use rand::RngExt;
 
-use crate::connection::join;
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
+use crate::connection::{far_port, join};
 use crate::error::{TransferError, system};
 use crate::protocol::message::{Connect, Message, Terms};
 use crate::protocol::preamble::preamble;
@@ -80,7 +80,7 @@ impl DataListener {
         };
         let listen =
             |ports| open::acceptor(at, transport, sends, join::expected(session, ports, connect.opened(), token));
-        let may_wish = !connect.relays && ports == (0, 0) && join::WISHES.contains(&connect.port);
+        let may_wish = !connect.relays && ports == (0, 0) && far_port::WISHES.contains(&connect.port);
         let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
         let acceptor = wished.map_or_else(|| listen(ports), Ok).map_err(|error| match error {
             NetError::Listen { source, .. } if is_udt && source.kind() == ErrorKind::AddrInUse => {
