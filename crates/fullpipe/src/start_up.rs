@@ -16,6 +16,8 @@ const DEFAULT_MTU: u32 = 1500;
 const HYBLA_RTT_S: f64 = 0.025;
 /// Largest factor by which Hybla makes up for a longer round trip.
 const HYBLA_MAX_FACTOR: f64 = 16.0;
+/// Random loss from which it, rather than the start, is what a mean rate lacks.
+const LOSSY: f64 = 1e-4;
 /// Smallest ratio of mean rate to capacity at which the capacity counts as the full rate.
 const NEAR_CAPACITY: f64 = 0.8;
 /// Largest ratio of full rate to mean rate that is looked for.
@@ -31,8 +33,8 @@ pub struct StartUp<'a> {
     pub rtt_s: f64,
     /// Packet size of the path, bytes, if it is known.
     pub mtu: Option<u32>,
-    /// Whether the path loses packets at random, so that what the mean rate lacks is not lost in the beginning alone.
-    pub lossy: bool,
+    /// Probability that the path loses a packet at random, if it is known.
+    pub loss: Option<f64>,
 }
 
 impl StartUp<'_> {
@@ -40,13 +42,14 @@ impl StartUp<'_> {
     /// The path carries no more than `capacity_bps`, headers included, if that is known.
     ///
     /// If the mean is near the capacity, what it lacks was lost in slow start, and after it, when TCP recovered from the
-    /// overflow of the queue: the recovery counts as a pause. Otherwise the full rate is lower than the capacity, for
-    /// instance because of random losses, and is computed from the mean.
+    /// overflow of the queue: the recovery counts as a pause. Otherwise, and where the path loses packets at random, the full
+    /// rate is lower than the capacity, and is computed from the mean.
     pub fn seconds(&self, bytes: f64, mean_bps: f64, over: Workload, capacity_bps: Option<f64>) -> f64 {
         let mtu = f64::from(self.mtu.unwrap_or(DEFAULT_MTU));
         let payload = (mtu - HEADER_BYTES) / (mtu + ETHERNET_BYTES);
         let (mean, capacity) = (mean_bps / 8.0, payload * capacity_bps.unwrap_or(f64::INFINITY) / 8.0);
-        if self.lossy || mean < NEAR_CAPACITY * capacity {
+        let lossy = self.loss.is_some_and(|loss| loss >= LOSSY);
+        if lossy || mean < NEAR_CAPACITY * capacity {
             return self.sending(bytes, self.full_rate(mean, over).min(capacity));
         }
         let (sent, took) = amount(over, mean);
@@ -123,7 +126,7 @@ mod tests {
     #[test]
     fn slow_start_is_counted() {
         let (cubic, hybla) = (transport("cubic", 1), transport("hybla", 1));
-        let over = |transport| StartUp { transport, rtt_s: 0.1, mtu: Some(1552), lossy: false };
+        let over = |transport| StartUp { transport, rtt_s: 0.1, mtu: Some(1552), loss: None };
         let sending = |bytes: f64| over(&cubic).sending(bytes, 1.5e6);
         // 15 + 30 + 60 KB in three round trips; the next one, of 120 KB, nearly fills the path.
         assert!((sending(105e3) - 0.3).abs() < 1e-9);
@@ -145,17 +148,15 @@ mod tests {
 
     #[test]
     fn no_transfer_is_faster_than_its_path() {
-        let second: Workload = Workload::Duration("10s".parse().unwrap());
-        let rate = |mtu: u32, mean_bps: f64, lossy: bool| {
-            let start = StartUp { transport: &transport("bbr", 8), rtt_s: 0.0916, mtu: Some(mtu), lossy };
-            1e12 * 8.0 / start.seconds(1e12, mean_bps, second, Some(1e10))
+        let ten: Workload = Workload::Duration("10s".parse().unwrap());
+        let rate = |mtu: u32, mean_bps: f64, loss: f64| {
+            let start = StartUp { transport: &transport("bbr", 8), rtt_s: 0.0916, mtu: Some(mtu), loss: Some(loss) };
+            1e12 * 8.0 / start.seconds(1e12, mean_bps, ten, Some(1e10))
         };
         // Payload of full packets in frames.
-        assert!(
-            rate(1500, 8.2e9, false) <= 1e10 * 1448.0 / 1514.0 && rate(9000, 9.5e9, false) <= 1e10 * 8948.0 / 9014.0
-        );
+        assert!(rate(1500, 8.2e9, 0.0) <= 1e10 * 1448.0 / 1514.0 && rate(9000, 9.5e9, 1e-5) <= 1e10 * 8948.0 / 9014.0);
         // Random losses last as long as the transfer.
-        let lossy = rate(1500, 8.2e9, true);
+        let lossy = rate(1500, 8.2e9, 1e-2);
         assert!((8.2e9..9.0e9).contains(&lossy), "{lossy}");
     }
 
@@ -163,7 +164,7 @@ mod tests {
     fn a_short_transfer_is_slower_than_the_profiles_runs() {
         let ten: Workload = Workload::Duration("10s".parse().unwrap());
         let rate = |bytes: f64, cc: &str, streams: u16, mean_bps: f64| {
-            let start = StartUp { transport: &transport(cc, streams), rtt_s: 0.0916, mtu: Some(9000), lossy: false };
+            let start = StartUp { transport: &transport(cc, streams), rtt_s: 0.0916, mtu: Some(9000), loss: None };
             bytes * 8.0 / start.seconds(bytes, mean_bps, ten, Some(1e10))
         };
         // The testbed moves 1 GB over 10 Gb/s and 91.6 ms at 5.41 and, with Hybla, at 6.71 Gb/s.

@@ -197,9 +197,6 @@ struct ForSize {
     rate_bps: Option<f64>,
 }
 
-/// Random loss from which it, rather than the start, is what a mean rate lacks.
-const LOSSY: f64 = 1e-4;
-
 /// Predicts a transfer of the size of `--size`; `None` without one, and if the profile's runs had that size. What is sent
 /// within the first round trip has no rate.
 fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
@@ -211,7 +208,7 @@ fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
         transport: &choice.transport,
         rtt_s: query.rtt_ms * 1e-3,
         mtu: query.mtu.or(selection.mtu),
-        lossy: query.loss.is_some_and(|loss| loss >= LOSSY),
+        loss: query.loss,
     };
     let mean_bps = choice.expected.mean_bps;
     let seconds = start.seconds(bytes as f64, mean_bps, selection.workload, selection.capacity_bps);

@@ -38,7 +38,7 @@ pub fn is_encrypted(args: &Args, between: &Between) -> bool {
 /// Seconds that a copy of so many bytes is expected to take from the command's start; none without an expected rate.
 fn expected_seconds(chosen: &Chosen, between: &Between, options: Options, bytes: u64) -> Option<f64> {
     let (rtt_s, mtu) = (between.rtt_s, between.mtu);
-    let start = StartUp { transport: &chosen.transport, rtt_s, mtu, lossy: false };
+    let start = StartUp { transport: &chosen.transport, rtt_s, mtu, loss: chosen.loss };
     let begun = (client::start_rtts(options, rtt_s) + END_RTTS) * rtt_s;
     Some(begun + start.seconds(bytes as f64, chosen.expected_bps?, chosen.over, chosen.capacity_bps))
 }

@@ -6,7 +6,7 @@ mod remedy;
 
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::transport::{MAX_STREAMS, UDT};
-use fullpipe_path::{Buffer, Protocol, Rate, Size, Time, Transport, Workload};
+use fullpipe_path::{Buffer, Probability, Protocol, Rate, Size, Time, Transport, Workload};
 use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::connection::endpoint::Via;
@@ -32,6 +32,8 @@ pub struct Chosen {
     pub over: Workload,
     /// Capacity of the path, bit/s, if the flags or the profile say it.
     pub capacity_bps: Option<f64>,
+    /// Probability of random loss, if a flag says it.
+    pub loss: Option<f64>,
     /// Reasons for the choice, one sentence each.
     pub why: Vec<String>,
     /// A better transport and what a kernel lacks for it, as a sentence.
@@ -213,6 +215,7 @@ impl TransportArgs {
             expected_bps: Some(bps),
             over: udt.workload,
             capacity_bps: udt.capacity_bps,
+            loss: self.loss.map(Probability::get),
             ..unexpected(transport, why)
         }
     }
@@ -279,6 +282,7 @@ impl TransportArgs {
             expected_bps: Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(bps)),
             over: selection.workload,
             capacity_bps: selection.capacity_bps,
+            loss: self.loss.map(Probability::get),
             why,
             lacking,
         }
@@ -448,7 +452,7 @@ fn through_ssh(rtt_s: f64, sender: &Limits, explains_streams: bool) -> Chosen {
 /// A transport of which no profile tells the rate.
 fn unexpected(transport: Transport, why: Vec<String>) -> Chosen {
     let over = Workload::Size(Size(0));
-    Chosen { transport, sizing: None, expected_bps: None, over, capacity_bps: None, why, lacking: None }
+    Chosen { transport, sizing: None, expected_bps: None, over, capacity_bps: None, loss: None, why, lacking: None }
 }
 
 /// Streams in a local network: one for each of this host's processors, but 2 to 4. All streams write to one file, which
