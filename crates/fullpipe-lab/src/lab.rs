@@ -84,6 +84,7 @@ impl Lab {
         progress: &dyn Fn(f64, &str),
     ) -> Result<Vec<LabMeasured>, LabError> {
         let mut job = commands.job(path, run.seed, run.sample);
+        job.mss = run.transport.mss;
         let directions = if run.bidir { 2 } else { 1 };
         let of_run = samples(run, path) * SAMPLE_BYTES + streams_bytes(&run.transport, path);
         let mut memory = memory(&job) + directions * of_run;
@@ -278,6 +279,7 @@ impl Commands {
             sample,
             until: None,
             linger: Time(0),
+            mss: None,
         }
     }
 }
@@ -373,7 +375,8 @@ fn tail(path: &Path) -> String {
 fn memory(job: &Job) -> u64 {
     let path = &job.path;
     let in_flight = job.paths().map(|path| path.bdp() + path.queue.0 * 2).max().unwrap_or(0);
-    let per_byte = if path.mtu == 9000 { 1.3 } else { 2.2 };
+    let packet = job.mss.map_or(path.mtu, |mss| path.mtu.min(mss.into()));
+    let per_byte = if packet == 9000 { 1.3 } else { 1.0 + 1_800.0 / f64::from(packet) };
     let files = job.space.map_or(0, |Size(bytes)| bytes * 2);
     let base = 192 << 20;
     let disks: u64 =

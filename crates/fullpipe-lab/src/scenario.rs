@@ -112,6 +112,7 @@ impl Scenario {
             sample: self.sample,
             until: self.until,
             linger: Time(0),
+            mss: None,
         }
     }
 

@@ -10,7 +10,7 @@ pub(crate) const FULL_PATH_LOSS: f64 = 0.02;
 pub(crate) struct Evidence {
     /// Rate of the payload, bit/s.
     pub(crate) goodput: f64,
-    /// Largest rate of payload that the path can carry, bit/s, if it is known.
+    /// Largest rate of payload that the path can carry for this run, bit/s, if it is known.
     pub(crate) capacity: Option<f64>,
     /// Rate of payload at the pacing rate that was asked for, of all streams, bit/s.
     pub(crate) pacing: Option<f64>,

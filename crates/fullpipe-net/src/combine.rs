@@ -20,6 +20,8 @@ use crate::wire::Request;
 pub struct Circumstances {
     /// Largest rate of payload that the path can carry, bit/s, if it is known.
     pub capacity: Option<f64>,
+    /// Whether traffic of others takes a part of it.
+    pub is_shared: bool,
     /// Start of the run's clock on this host's `CLOCK_MONOTONIC`, ns.
     pub zero_ns: u64,
     /// Round-trip time before the first byte of data, ns.
@@ -107,7 +109,9 @@ fn evidence(samples: &[&Sample], streams: usize, transport: &Transport) -> Evide
     let starved = share(samples, |sample| {
         let field = |name| sample.info.get(name);
         let (sent, window) = (field("unacked")?, field("snd_cwnd")?);
-        let room = sent * 10 < window * 9 && sent * field("snd_mss")? < field("snd_wnd")? * 9 / 10;
+        // Who waits for what was lost has nothing to send either (TCP_CA_Recovery is 3, TCP_CA_Loss 4: include/uapi/linux/tcp.h).
+        let recovers = field("ca_state").is_some_and(|state| state >= 3);
+        let room = !recovers && sent * 10 < window * 9 && sent * field("snd_mss")? < field("snd_wnd")? * 9 / 10;
         Some(room && field("notsent_bytes")? < 65_536)
     });
     Evidence {
@@ -240,7 +244,7 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
     let evidence = |goodput: f64| Evidence {
         goodput,
         lost: again / (again + bytes as f64).max(1.0),
-        capacity,
+        capacity: capacity.filter(|_| !known.is_shared),
         pacing: paced_payload_bps(&request.transport, sender.report.end.mss, sender.report.end.mtu),
         has_cwnd: has_cwnd(&request.transport),
         cpu: cpu_sender.max(cpu_receiver) / f64::from(request.transport.streams),

@@ -41,6 +41,8 @@ pub struct MeasureOptions {
     pub first_answer: Duration,
     /// Largest rate of payload that the path can carry, bit/s, if it is known. It helps to name the bottleneck.
     pub capacity: Option<f64>,
+    /// Whether traffic of others takes a part of the capacity.
+    pub is_shared: bool,
     /// Whether to refuse buffers larger than memory.
     pub check_memory: bool,
     /// Key that proves that this client holds the server's token; `None` without a token.
@@ -217,8 +219,8 @@ impl<'a> Ready<'a> {
         let wall_s = (sys::now_ns() - self.started_ns) as f64 / 1e9;
         let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
         let interrupted = watcher.is_interrupted();
-        let &MeasureOptions { capacity, omit, .. } = self.options;
-        let known = Circumstances { capacity, zero_ns, rtt_ns, wall_s, omit, interrupted, directions };
+        let &MeasureOptions { capacity, is_shared, omit, .. } = self.options;
+        let known = Circumstances { capacity, is_shared, zero_ns, rtt_ns, wall_s, omit, interrupted, directions };
         Ok(combine(request, &known, sender, receiver))
     }
 }

@@ -11,11 +11,14 @@ use crate::lab_disk::LabDisk;
 use crate::lab_host::LabHost;
 use crate::lab_mount::LabMount;
 use crate::path_error::PathError;
-use crate::transport::Protocol;
+use crate::transport::{Protocol, Transport};
 use crate::units::{Probability, Rate, Size, Time};
 
 /// Length of an Ethernet header, bytes. Linux's queues count it as part of a packet.
 pub const ETHERNET_HEADER: u64 = 14;
+
+/// Length of an IPv4 header without options, bytes.
+const IPV4_HEADER: u64 = 20;
 
 /// A path between two hosts.
 #[derive(Debug, Clone, PartialEq)]
@@ -255,24 +258,27 @@ impl LabPath {
         keys.into_iter().filter_map(|(key, has)| has.then_some(key)).collect()
     }
 
-    /// Returns the largest rate of payload that a protocol can carry, bit/s. Packets are full and have 20 bytes of IPv4 header.
-    /// TCP adds 20 bytes of header and 12 of timestamps (RFC 7323); UDP adds 8 bytes of header, and UDT 16 more.
-    pub fn capacity(&self, protocol: Protocol) -> f64 {
-        let header_bytes = match protocol {
-            Protocol::Tcp => 52,
-            Protocol::Udt => 44,
-            Protocol::Udp => 28,
+    /// Returns the largest rate of payload that a transport can carry, bit/s. Packets are as large as the MTU or the transport's
+    /// `mss` lets them be, and have 20 bytes of IPv4 header. TCP adds 20 bytes of header and 12 of timestamps (RFC 7323); UDP adds
+    /// 8 bytes of header, and UDT 16 more.
+    pub fn capacity(&self, transport: &Transport) -> f64 {
+        let most = u64::from(self.mtu) - IPV4_HEADER;
+        let mss = transport.mss.map_or(most, u64::from);
+        // Bytes after IPv4's header, and how many of them are no payload.
+        let (bytes, headers) = match transport.protocol() {
+            Protocol::Tcp => (most.min(mss + 20), 32),
+            Protocol::Udt => (most, 24),
+            Protocol::Udp => (most.min(mss + 8), 8),
         };
-        let mtu = u64::from(self.mtu);
-        self.rate.0 as f64 * (mtu - header_bytes) as f64 / self.line_bytes(mtu) as f64
+        self.rate.0 as f64 * (bytes - headers) as f64 / self.line_bytes(IPV4_HEADER + bytes) as f64
     }
 
     /// Returns this path if there can be one like it.
     pub(crate) fn checked(self) -> Result<Self, PathError> {
         let value = |key, why: String| Err(PathError::Value { key, why });
         let LabPath { rtt, rate, queue, mtu, .. } = self;
-        if rtt.0 > 60_000_000_000 {
-            return value("rtt", format!("{rtt} is over 60s, beyond any path on Earth or the Moon"));
+        if rtt.0 > 5_000_000_000 {
+            return value("rtt", format!("{rtt} is over 5s, beyond any path on Earth or the Moon"));
         }
         if rate.0 < 8_000 || rate.0 > 1_000_000_000_000 {
             return value("rate", format!("{rate} is outside 8kbit to 1tbit"));
@@ -479,6 +485,7 @@ impl fmt::Display for LabPath {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Buffer;
 
     fn lab(text: &str) -> Result<LabPath, PathError> {
         match text.parse()? {
@@ -493,6 +500,24 @@ mod tests {
         assert_eq!(path.queue, Size(57_000_000));
         assert_eq!(path.mtu, 9000);
         assert_eq!(lab("lab:rtt=1ms,modality=oc192").unwrap().rate, Rate(9_600_000_000));
+    }
+
+    #[test]
+    fn small_packets_carry_less() {
+        let path = lab("lab:rtt=10ms,rate=1gbit,mtu=1500").unwrap();
+        for (cc, mss, payload, line) in [
+            ("cubic", None, 1_448.0, 1_514.0),
+            ("cubic", Some(536), 524.0, 590.0),
+            ("cubic", Some(9_000), 1_448.0, 1_514.0),
+            ("udt", None, 1_456.0, 1_514.0),
+            ("udp", None, 1_472.0, 1_514.0),
+            ("udp", Some(100), 100.0, 142.0),
+        ] {
+            let transport =
+                Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss };
+            let expected: f64 = 1e9 * payload / line;
+            assert!((path.capacity(&transport) - expected).abs() < 1.0, "{cc} {mss:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{error, fullpipe, fullpipe_args, json_lines, without_real};
+use fullpipe_path::{Buffer, LabPath, Transport};
 
 #[test]
 fn udt_fills_a_path_and_repeats_itself() {
@@ -241,6 +242,34 @@ fn the_record_tells_what_the_load_does_to_the_round_trip() {
     assert!(median < 1.1 * idle && high < 1.2 * idle, "{median} {high}");
 }
 
+/// The queue counts packets as the sender does, also where several would fit into its burst.
+#[test]
+fn small_packets_fill_the_path_and_are_counted_one_by_one() {
+    let path = "lab:rtt=10ms,rate=100mbit,mtu=1500,queue=50KB";
+    let last = |words: &str| json_lines(&fullpipe(&format!("{words} --json"))).pop().unwrap();
+    let result = last(&format!("measure {path} --mss 536 --duration 3s"));
+    assert_eq!(result["bottleneck"], "path", "{result}");
+    let (dropped, resent) = (result["queue_drops"].as_u64().unwrap(), result["retransmits"].as_u64().unwrap());
+    assert!(dropped > 5 && dropped == resent, "{result}");
+    let words = format!("measure {path} --transport udp --datagram-size 100 --pacing 80mbit --duration 2s --omit 1s");
+    let result = last(&words);
+    assert_eq!(result["bottleneck"], "path", "{result}");
+    let count = |udp: &serde_json::Value, name: &str| udp[name].as_u64().unwrap();
+    let lost = count(&result["udp"], "lost");
+    // Those that were dropped at the very end are not known to be lost.
+    assert!(lost > 1_000 && (lost..lost + 1_000).contains(&result["queue_drops"].as_u64().unwrap()), "{result}");
+    let later = &result["after_omitted"]["udp"];
+    assert!(count(later, "sent") >= count(later, "received") + count(later, "lost"), "{later}");
+}
+
+/// Others' traffic leaves a part of the path.
+#[test]
+fn a_path_that_is_shared_is_full_too() {
+    let words = "measure lab:rtt=20ms,rate=100mbit,cross=udp:50mbit --duration 4s --json";
+    let result = json_lines(&fullpipe(words)).pop().unwrap();
+    assert!(result["goodput_bps"].as_f64() < Some(52e6) && result["bottleneck"] == "path", "{result}");
+}
+
 #[test]
 fn no_rate_is_above_the_capacity_of_the_path() {
     let measure = |path: &str, flags: &str| {
@@ -258,16 +287,16 @@ fn no_rate_is_above_the_capacity_of_the_path() {
         ("rtt=20ms,rate=1gbit", "--duration 3s --pacing 1mbit --streams 64", true),
     ] {
         let result = measure(path, flags);
-        let rate: fullpipe_path::LabPath = path.parse().unwrap();
+        let lab: LabPath = path.parse().unwrap();
+        let cubic =
+            Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
+        let capacity = lab.capacity(&cubic);
         assert_eq!(result["goodput_bps"].is_f64(), has_rate, "{path} {flags}: {result}");
         assert_eq!(result["no_rate"].is_null(), has_rate);
         if let Some(goodput) = result["goodput_bps"].as_f64() {
-            assert!(goodput <= rate.capacity(fullpipe_path::Protocol::Tcp) * 1.001, "{path} {flags}: {result}");
+            assert!(goodput <= capacity * 1.001, "{path} {flags}: {result}");
             let is_free = !flags.contains("--pacing") && !path.contains("jitter");
-            assert!(
-                !is_free || goodput > 0.5 * rate.capacity(fullpipe_path::Protocol::Tcp),
-                "{path} {flags}: {result}"
-            );
+            assert!(!is_free || goodput > 0.5 * capacity, "{path} {flags}: {result}");
         }
         if flags.contains("--pacing") {
             assert!((0.9e6..1.05e6).contains(&result["goodput_bps"].as_f64().unwrap()), "{result}");

@@ -73,6 +73,11 @@ pub(super) struct Net {
 pub(super) fn build(job: &Job) -> Fallible<Net> {
     let net = connect(job)?;
     set_queues(&net, &job.path, job.seed)?;
+    if job.mss.is_some() {
+        // The bottleneck would take what is smaller than its burst for one packet, also where it drops it.
+        net.a.run(|n| n.one_segment_at_a_time("a0"))?;
+        net.b.run(|n| n.one_segment_at_a_time("b0"))?;
+    }
     for router in [Some(&net.r), net.d.as_ref(), net.e.as_ref(), net.f.as_ref()].into_iter().flatten() {
         router.run(|_| sysctl::set("net/ipv4/ip_forward", "1"))?;
     }

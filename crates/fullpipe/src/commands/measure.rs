@@ -358,8 +358,8 @@ fn on_host(
         Some(path) => Run { path: path.parse()?, ..run.clone() },
         None => run.clone(),
     };
-    let capacity = match &described.path {
-        Path::Lab(lab) => Some(lab.capacity(run.transport.protocol())),
+    let lab = match &described.path {
+        Path::Lab(lab) => Some(lab),
         Path::Host(_) => None,
     };
     let request = Request {
@@ -378,7 +378,8 @@ fn on_host(
         } else {
             FIRST_ANSWER.min(args.stall().duration())
         },
-        capacity,
+        capacity: lab.map(|lab| lab.capacity(&run.transport)),
+        is_shared: lab.is_some_and(|lab| lab.cross.is_some()),
         check_memory: args.guest.is_none(),
         proof_key: key,
         omit: args.omit().map(Time::duration),

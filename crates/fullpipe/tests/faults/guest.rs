@@ -34,6 +34,7 @@ pub fn drive(seed: u64, path: &str, told: &str) -> Result<String, String> {
         sample: Time(10_000_000_000),
         until: Some(Time(4 * 3600 * 1_000_000_000)),
         linger: Time(0),
+        mss: None,
     };
     let lab = Lab::open(None).map_err(|e| format!("{e}\n"))?.with_memory(Some(Size(1_500_000_000)));
     let done = lab.run(&job, LIMIT, &|_, _| {}).map_err(|e| format!("{told}\n{e}\n"))?;

@@ -55,13 +55,14 @@ pub fn write(
     };
     let (seed, sample) = (args.seed, args.sample);
     let mut run = Run { path, transport, workload, direction, bidir: false, disks, seed, sample };
-    let capacity = match &run.path {
-        Path::Lab(lab) => Some(lab.capacity(run.transport.protocol())),
+    let lab = match &run.path {
+        Path::Lab(lab) => Some(lab),
         Path::Host(_) => None,
     };
     let request = Request { transport: run.transport.clone(), workload, direction, seed: run.seed, sample: run.sample };
     let known = Circumstances {
-        capacity,
+        capacity: lab.map(|lab| lab.capacity(&run.transport)),
+        is_shared: lab.is_some_and(|lab| lab.cross.is_some()),
         zero_ns: trace.zero_ns,
         rtt_ns: (finished.rtt_s * 1e9) as u64,
         wall_s: took.as_secs_f64(),
