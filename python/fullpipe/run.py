@@ -63,7 +63,7 @@ Three quarters of its limit for a process (`MAX_DATA` in `crates/fullpipe/src/co
 _SERVED_BYTES = 2_000_000_000
 """The size of the file system of a mount or a disk that names none."""
 
-_MAX_RTT_NS = 60_000_000_000
+_MAX_RTT_NS = 5_000_000_000
 """The longest RTT of an emulated path."""
 
 _MIN_RATE_BPS = 8_000
@@ -107,7 +107,7 @@ class LabPath:
             UsageError: The testbed cannot have such a path.
         """
         if self.rtt > _MAX_RTT_NS:
-            raise UsageError(f"path rtt: {format_time(self.rtt)} is over 60s; give less")
+            raise UsageError(f"path rtt: {format_time(self.rtt)} is over 5s; give less")
         if self.rate < _MIN_RATE_BPS:
             raise UsageError(f"path rate: {format_rate(self.rate)} is below 8kbit; give more")
         if self.jitter is not None and 2 * self.jitter > self.rtt:

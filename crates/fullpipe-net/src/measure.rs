@@ -178,7 +178,8 @@ impl<'a> Ready<'a> {
             Protocol::Udp => (call_streams(&control, to, token, request, options)?, 0),
             _ => {
                 let connector = stream::open::connector(to, &options.from, &request.transport, sends);
-                let streams = connect_streams(&*connector, (to, is_shared), token, request, options)?;
+                let within = [first_answer(&control, options)?, options.connect];
+                let streams = connect_streams(&*connector, (to, is_shared), token, request, within)?;
                 (streams, connector.overhead_bytes())
             }
         };
@@ -233,11 +234,21 @@ impl<'a> Ready<'a> {
 pub fn round_trip(host: &Host, timeout: Duration) -> Result<f64, NetError> {
     let mut control = connect(host, &local_end::ANY, timeout)?;
     if greet(&mut control, None)?.is_some() {
-        let info = TcpInfo::read(control.stream.as_fd()).map_err(system("reading TCP_INFO"))?;
-        let rtt_us = info.get("min_rtt").or_else(|| info.get("rtt")).unwrap_or(0);
-        return Ok(rtt_us.max(1) as f64 / 1e6);
+        return Ok(kernels_rtt_us(&control)?.max(1) as f64 / 1e6);
     }
     compare_clocks(&mut control).map(|(_, rtt_ns)| rtt_ns as f64 / 1e9)
+}
+
+/// The round-trip time of a control connection as its kernel has measured it, us.
+fn kernels_rtt_us(control: &Control) -> Result<u64, NetError> {
+    let info = TcpInfo::read(control.stream.as_fd()).map_err(system("reading TCP_INFO"))?;
+    Ok(info.get("min_rtt").or_else(|| info.get("rtt")).unwrap_or(0))
+}
+
+/// Time in which the data port must answer: longer than asked for where round trips are long.
+fn first_answer(control: &Control, options: &MeasureOptions) -> Result<Duration, NetError> {
+    let handshake = Duration::from_micros(kernels_rtt_us(control)?) * 4;
+    Ok(options.first_answer.max(handshake.min(options.connect)))
 }
 
 fn connect(host: &Host, from: &LocalEnd, timeout: Duration) -> Result<Control, NetError> {
@@ -300,29 +311,28 @@ fn call_streams(
     let transport = &request.transport;
     let preambles: Vec<_> = (0..transport.streams).map(|i| session::preamble(token, i)).collect();
     let sends = request.direction == Direction::Send;
-    let (answered, within) = (control.stream.as_fd(), (options.first_answer, options.connect));
+    let (answered, within) = (control.stream.as_fd(), (first_answer(control, options)?, options.connect));
     stream::udp::connect(to, &options.from, transport, (&preambles, sends), answered, within)
 }
 
 /// Connects all streams at once; one after the other would take n round trips. `is_shared` tells whether they go to the
-/// server's own port. A stream that is not answered in time is tried again if another one was: then the port is open.
+/// server's own port. A stream that is not answered in the first time is tried again, for the second, if another one was: then the
+/// port is open.
 fn connect_streams(
     connector: &dyn Connector,
     (to, is_shared): (SocketAddr, bool),
     token: [u8; 16],
     request: &Request,
-    options: &MeasureOptions,
+    [first_answer, within]: [Duration; 2],
 ) -> Result<Vec<Box<dyn DataStream>>, NetError> {
     let is_open = AtomicBool::new(false);
-    let connect = || match connector.connect(options.first_answer) {
-        Err(error) if is_late(&error) && is_open.load(Ordering::Relaxed) => connector.connect(options.connect),
+    let connect = || match connector.connect(first_answer) {
+        Err(error) if is_late(&error) && is_open.load(Ordering::Relaxed) => connector.connect(within),
         connected => connected,
     };
     let one = |i: u16| -> Result<Box<dyn DataStream>, NetError> {
         let mut stream = connect().map_err(|error| match error {
-            NetError::Connect { source, .. } if !is_shared => {
-                NetError::NoDataPort { to, within: options.first_answer, source }
-            }
+            NetError::Connect { source, .. } if !is_shared => NetError::NoDataPort { to, within: first_answer, source },
             other => other,
         })?;
         is_open.store(true, Ordering::Relaxed);

@@ -412,7 +412,7 @@ fn dialled(
     let Dial { connect, mut to, token, certificate, udp } = dial;
     check_streams(&connect, options)?;
     let guard = Protection::of_data(&session.peer, setup.options.encrypt, &certificate)?;
-    let patience = far_port::first_answer(Duration::from_nanos(setup.options.stall_ns));
+    let patience = far_port::first_answer(Duration::from_nanos(setup.options.stall_ns), connect.rtt_ns);
     let far = FarPort::new((to, patience), &connect, role.sends(), None);
     let streams = join::connect(session, connect.opened(), &|| far.open(), &guard, &token);
     let streams = streams.inspect_err(|error| {

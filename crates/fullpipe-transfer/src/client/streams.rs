@@ -103,7 +103,7 @@ impl Opening<'_> {
             Via::Either if !self.is_udt() => return self.either_way(line),
             Via::Reverse if !self.is_udt() => {
                 let DataPort { terms, .. } = self.listen_there(line)?;
-                let (data, to) = self.listen_here(line, far_port::first_answer(self.stall))?;
+                let (data, to) = self.listen_here(line, far_port::first_answer(self.stall, self.connect.rtt_ns))?;
                 return self.let_in(line, (data, to), terms);
             }
             _ => {}
@@ -128,7 +128,8 @@ impl Opening<'_> {
         }
         let connects =
             |to, time| open::connector(to, &local_end::ANY, &self.connect.transport, self.sends).connect(time).is_ok();
-        let to = far_port::answering(&line.addresses, port.port, self.stall, &connects)?;
+        let patience = far_port::first_answer(self.stall, self.connect.rtt_ns);
+        let to = far_port::answering(&line.addresses, port.port, patience, &connects)?;
         self.call(to, port, early)
     }
 
@@ -165,7 +166,7 @@ impl Opening<'_> {
     fn either_way(&self, line: &mut ControlChannel) -> Result<Opened, TransferError> {
         let knocked = line.addresses.first().and_then(|to| Early::knock(*to, self.connect, self.sends, self.stall));
         let port = self.listen_there(line)?;
-        let patience = far_port::first_answer(self.stall);
+        let patience = far_port::first_answer(self.stall, self.connect.rtt_ns);
         let (began, rtt) = (Instant::now(), Duration::from_nanos(self.connect.rtt_ns));
         let left = || patience.saturating_sub(began.elapsed());
         let mut early = match knocked.filter(|_| port.port == self.connect.port) {

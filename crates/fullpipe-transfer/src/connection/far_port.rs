@@ -17,22 +17,23 @@ use crate::error::{self, TransferError};
 use crate::protocol::message::Connect;
 use crate::threads::{lock, thread};
 
-/// Time for the first connection to the data port of a copy that may not be silent for longer than `stall`.
-pub(crate) fn first_answer(stall: Duration) -> Duration {
-    FIRST_ANSWER.min(stall)
+/// Time for the first connection to the data port of a copy that may not be silent for longer than `stall`. It is longer over a
+/// path with a long round trip, if that is known: enough for a handshake of which a packet is lost.
+pub(crate) fn first_answer(stall: Duration, rtt_ns: u64) -> Duration {
+    FIRST_ANSWER.max(Duration::from_nanos(rtt_ns) * 4).min(stall)
 }
 
 /// Returns the first of a host's addresses at which the port answers, and the time that a connection to it may take: a name
 /// may have several addresses, and a firewall may stand before some of them. The last one is returned without a trial, which
-/// would take a round trip; trials of the others take as long as its connection may, together. `connects` tries an address for
-/// as long as it is told.
+/// would take a round trip; trials of the others take as long as its connection may, `patience`, together. `connects` tries an
+/// address for as long as it is told.
 pub(crate) fn answering(
     addresses: &[SocketAddr],
     port: u16,
-    stall: Duration,
+    patience: Duration,
     connects: &dyn Fn(SocketAddr, Duration) -> bool,
 ) -> Result<(SocketAddr, Duration), TransferError> {
-    let share = first_answer(stall) / u32::try_from(addresses.len().saturating_sub(1)).unwrap_or(u32::MAX).max(1);
+    let share = patience / u32::try_from(addresses.len().saturating_sub(1)).unwrap_or(u32::MAX).max(1);
     let mut all = addresses.iter().map(|address| with_port(*address, port));
     let Some(mut to) = all.next() else {
         return Err(unknown_address(port));
@@ -43,7 +44,7 @@ pub(crate) fn answering(
         }
         to = next;
     }
-    Ok((to, first_answer(stall)))
+    Ok((to, patience))
 }
 
 /// Replaces the port of an address, and keeps the rest: a link-local address also names its interface.
@@ -85,7 +86,8 @@ impl Early {
             return None;
         }
         let to = with_port(address, connect.port);
-        let (pause, patience) = (OPENING + Duration::from_nanos(connect.rtt_ns) / 32, first_answer(stall));
+        let pause = OPENING + Duration::from_nanos(connect.rtt_ns) / 32;
+        let patience = first_answer(stall, connect.rtt_ns);
         let (tell, knocks) = mpsc::channel();
         start(&tell, (to, patience), connect, (sends, pause)).ok()?;
         Some(Early::new(knocks, patience, connect))
@@ -105,12 +107,13 @@ impl Early {
         stall: Duration,
     ) -> Result<Early, TransferError> {
         let (tell, knocks) = mpsc::channel();
-        let early = Early::new(knocks, first_answer(stall), connect);
+        let patience = first_answer(stall, connect.rtt_ns);
+        let early = Early::new(knocks, patience, connect);
         let (transport, connect) = (connect.transport.clone(), connect.clone());
         thread("callers", move || {
             let connects = |to, time| open::connector(to, &local_end::ANY, &transport, sends).connect(time).is_ok();
             // This fails if there is no address, and then no connection comes.
-            if let Ok(to) = answering(&addresses, port, stall, &connects) {
+            if let Ok(to) = answering(&addresses, port, patience, &connects) {
                 let _ = start(&tell, to, &connect, (sends, Duration::ZERO));
             }
         })?;

@@ -18,7 +18,7 @@ use crate::protocol::message::{Reach, Reached};
 /// # Errors
 /// Why no address answers, for the client's user to read.
 pub(crate) fn reach(reach: &Reach, sends: bool, stall: Duration, client: Option<IpAddr>) -> Result<Reached, String> {
-    let patience = far_port::first_answer(stall).min(Duration::from_nanos(reach.within_ns));
+    let patience = far_port::first_answer(stall, 0).min(Duration::from_nanos(reach.within_ns));
     let mut tried: Vec<SocketAddr> = Vec::new();
     let mut last = match reach.host {
         Some(_) => "its name is unknown there".to_owned(),
