@@ -37,16 +37,16 @@ pub(crate) struct AllDatagrams<'a> {
 }
 
 impl AllDatagrams<'_> {
-    /// What became of those that are later than these samples of the sender and the receiver.
-    fn after(&self, sender: &[Sample], receiver: &[Sample]) -> UdpOutcome {
-        let at = |samples: &[Sample], stream: usize| {
-            let sample = samples.iter().find(|sample| usize::from(sample.stream) == stream);
+    /// What became of those that are later than these samples of the receiver. Those that were on their way then are among them.
+    fn after(&self, receiver: &[Sample]) -> UdpOutcome {
+        let before = |stream: usize| {
+            let sample = receiver.iter().find(|sample| usize::from(sample.stream) == stream);
             sample.and_then(|sample| sample.udp).unwrap_or_default()
         };
-        let sent_before = sender.iter().filter_map(|sample| Some(sample.udp?.datagrams)).fold(0, u64::saturating_add);
+        let known = receiver.iter().filter_map(|sample| Some(sample.udp?.datagrams)).fold(0, u64::saturating_add);
         let later: Vec<UdpCounts> =
-            self.counts.iter().enumerate().map(|(i, counts)| counts.since(&at(receiver, i))).collect();
-        UdpOutcome::of(self.datagram_bytes, self.sent.saturating_sub(sent_before), &later)
+            self.counts.iter().enumerate().map(|(i, counts)| counts.since(&before(i))).collect();
+        UdpOutcome::of(self.datagram_bytes, self.sent.saturating_sub(known), &later)
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn after(whole: &After<'_>, omit: Duration, samples: [&[Sample]; 2], 
         bytes,
         seconds: interval_ns as f64 / 1e9,
         retransmits: whole.retransmits.saturating_sub(resent),
-        udp: whole.udp.map(|udp| udp.after(&first(sender).map(|(_, at)| at).unwrap_or_default(), &begin)),
+        udp: whole.udp.map(|udp| udp.after(&begin)),
     }
 }
 

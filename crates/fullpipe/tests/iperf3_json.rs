@@ -291,6 +291,30 @@ fn a_run_without_a_rate_gives_none() {
     assert!(received["bytes"] == 10_000 && received.get("bits_per_second").is_none(), "{all}");
 }
 
+/// The intervals that are not omitted carry what the end says.
+#[test]
+fn the_end_is_of_what_is_not_omitted() {
+    let number = |value: &Value| value.as_f64().unwrap();
+    let server = Server::start("");
+    for flags in ["", "--reverse", "--streams 3", "--transport udp"] {
+        let flags = format!("--duration 2s --omit 1s --interval 500ms --pacing 100mbit {flags}");
+        let all = measured(&server, &flags);
+        let intervals = all["intervals"].as_array().unwrap();
+        let counted: Vec<&Value> =
+            intervals.iter().map(|one| &one["sum"]).filter(|sum| sum["omitted"] == false).collect();
+        assert!((4..=5).contains(&counted.len()) && counted.len() + 2 == intervals.len(), "{flags}: {all}");
+        assert_eq!(counted[0]["start"], 0.0, "{flags}");
+        let bytes: f64 = counted.iter().map(|sum| number(&sum["bytes"])).sum();
+        let sums = [&all["end"]["sum_sent"], &all["end"]["sum_received"]];
+        let sum = sums[usize::from(flags.contains("--reverse"))];
+        // What a receiver reads after its last sample is in the result alone.
+        let left = if flags.contains("--reverse") { 0.02 * bytes } else { 0.5 };
+        assert!((bytes - number(&sum["bytes"])).abs() < left, "{flags}: {bytes} {sum}");
+        let last = number(&counted[counted.len() - 1]["end"]);
+        assert!((last - number(&sum["seconds"])).abs() < 0.02, "{flags}: {last} {sum}");
+    }
+}
+
 #[test]
 fn intervals_are_as_long_as_was_asked_for() {
     const EVERY_S: f64 = 0.25;

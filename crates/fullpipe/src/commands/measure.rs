@@ -122,10 +122,19 @@ pub fn run(args: &Args, cli: &clap::Command) -> Result {
     }
     // The samples of a run without an end stay in memory until it is over.
     let usual = Time(if is_unlimited { 1_000_000_000 } else { 100_000_000 });
-    let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| interval.min(usual)));
+    let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| intervals::sample(interval, usual)));
     run_record::check_sample(sample, if args.sample.is_none() { "--interval" } else { "--sample" })?;
-    if let Some(interval) = args.interval.filter(|interval| *interval < sample) {
-        let why = format!("--interval {interval} is shorter than --sample {sample}; give a shorter --sample, too");
+    if let Some(interval) = args.interval.filter(|interval| interval.0 % sample.0 > 0) {
+        let why = format!(
+            "--interval {interval} is no multiple of --sample {sample}, where intervals can end; give another --sample, or leave it \
+             out"
+        );
+        return Err(Failure::usage(why));
+    }
+    if let Some(omit) = args.omit().filter(|omit| *omit < sample) {
+        let why = format!(
+            "--omit {omit} is shorter than --sample {sample}, after which the rest can begin; give a shorter --sample"
+        );
         return Err(Failure::usage(why));
     }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };

@@ -90,8 +90,8 @@ pub struct Args {
     /// Seed the streams' start times and, in the testbed, every random number [default: 1]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart [default: 100ms, or --interval if that is shorter; 1s if
-    /// --duration is unlimited]
+    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart; --interval must be a multiple of it [default: the largest
+    /// part of --interval up to 100ms, or up to 1s if --duration is unlimited]
     #[arg(long, value_name = "TIME")]
     pub(super) sample: Option<Time>,
     /// Write the record into folder DIR, or to FILE if it ends in .ndjson

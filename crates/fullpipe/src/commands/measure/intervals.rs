@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::sample::Sample;
 use fullpipe_net::side::Side;
+use fullpipe_path::Time;
 use fullpipe_path::record::udp::{UdpCounts, UdpOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,14 @@ use crate::format;
 
 /// Fraction of an interval by which a time that is a multiple of it may differ from it in its last digit.
 pub const NEARLY: f64 = 1e-6;
+
+/// The time between samples with which intervals end where they should: a part of the interval that is at most `usual`.
+pub fn sample(interval: Time, usual: Time) -> Time {
+    let parts = interval.0.div_ceil(usual.0.max(1)).max(1);
+    // Every interval that people give is a multiple of some of these.
+    let exact = (parts..2 * parts).find(|parts| interval.0 % parts == 0);
+    Time(interval.0 / exact.unwrap_or(parts))
+}
 
 /// The part of a record's `sample` line that an interval needs. Counters are those of one stream since the run's start, but for
 /// UDT's, which are since the stream's last sample.
@@ -83,6 +92,9 @@ pub struct Interval {
     /// The same for each stream, if there are several.
     #[serde(skip)]
     pub(super) streams: Vec<(u16, Interval)>,
+    /// Decimals of its times in a table.
+    #[serde(skip)]
+    digits: usize,
 }
 
 /// What became of an interval's datagrams, on all streams.
@@ -133,7 +145,7 @@ impl Interval {
 
     /// The interval as a line of a table.
     pub fn line(&self) -> String {
-        self.line_of(&format!("{:.1}-{:.1}", self.begin_s, self.end_s))
+        self.line_of(&format!("{0:.2$}-{1:.2$}", self.begin_s, self.end_s, self.digits))
     }
 
     /// The same with another first column.
@@ -272,10 +284,31 @@ impl Intervals {
         Some(self.end())
     }
 
-    /// The rest of a run that is over, if it is long enough to have a rate.
+    /// The rest of a run that is over, if it has data or is not short.
     pub fn rest(&mut self) -> Option<Interval> {
-        let t_s = self.streams.values().map(|line| line.t).fold(0.0, f64::max);
-        (t_s - self.begin.t_s >= self.every_s / 10.0).then(|| self.end())
+        let is_long = self.last_s() - self.begin.t_s >= self.every_s / 10.0;
+        let rest = (self.last_s() > self.begin.t_s).then(|| self.end())?;
+        let udp = rest.udp.is_some_and(|udp| udp.received + udp.lost > 0);
+        // iperf3 decides so, too.
+        (is_long || rest.bytes > 0 || rest.retransmits > Some(0) || udp).then_some(rest)
+    }
+
+    /// Time of the last sample, s.
+    fn last_s(&self) -> f64 {
+        self.streams.values().map(|line| line.t).fold(0.0, f64::max)
+    }
+
+    /// Decimals that tell the ends of intervals apart.
+    fn digits(&self, begin_s: f64, end_s: f64) -> usize {
+        let is_multiple = |unit: f64| ((self.every_s / unit).round() * unit - self.every_s).abs() < NEARLY;
+        let tells = |unit: f64| is_multiple(unit) && end_s - begin_s >= unit;
+        if tells(0.1) {
+            1
+        } else if tells(0.01) {
+            2
+        } else {
+            3
+        }
     }
 
     fn end(&mut self) -> Interval {
@@ -317,6 +350,7 @@ impl Intervals {
                 .then(|| windows.iter().copied().fold(0, u64::saturating_add)),
             udp: is_udp.then(|| Datagrams::between(&begin.udp, &now.udp)),
             streams: Vec::new(),
+            digits: self.digits(begin.t_s, now.t_s),
         }
     }
 }
@@ -329,6 +363,17 @@ mod tests {
         let total_retrans = bytes / 1_000_000;
         let (rtt, snd_cwnd) = (Some(2e3 * f64::from(stream + 1)), Some(10));
         SampleLine { t, stream, bytes, total_retrans, rtt, snd_cwnd, snd_mss: 1_000, ..SampleLine::default() }
+    }
+
+    #[test]
+    fn samples_end_where_intervals_do() {
+        let ms = |ms: u64| Time(ms * 1_000_000);
+        for (interval, usual, expected) in
+            [(1_000, 100, 100), (250, 100, 62), (110, 100, 55), (50, 100, 50), (1_500, 1_000, 750)]
+        {
+            let sample = sample(ms(interval), ms(usual));
+            assert_eq!((sample.0 / 1_000_000, ms(interval).0 % sample.0), (expected, 0), "{interval}");
+        }
     }
 
     #[test]
@@ -378,6 +423,14 @@ mod tests {
         let over = intervals.take([sample(0.25, 0, 1_000), sample(0.5, 0, 2_000)].into_iter());
         assert_eq!((over.len(), over[0].bytes, over[0].retransmits, over[0].rtt_s), (1, 2_000, None, None));
         assert!(intervals.rest().is_none());
+        // A short rest is an interval only if it has data.
+        assert!(intervals.take([sample(0.51, 0, 2_000)].into_iter()).is_empty() && intervals.rest().is_none());
+        assert!(intervals.take([sample(0.512, 0, 2_500)].into_iter()).is_empty());
+        let rest = intervals.rest().unwrap();
+        assert_eq!(
+            (rest.bytes, rest.line()),
+            (500, "   0.510-0.512     2.000 Mb/s             -             -           -".into())
+        );
     }
 
     #[test]

@@ -56,6 +56,15 @@ fn time_s(tick: &Tick) -> f64 {
     tick.values().map(|sample| sample.t).fold(0.0, f64::max)
 }
 
+/// Whether what is left at the end is an interval: it has data, or is not short. iperf3 decides so, too.
+fn is_rest(before: &Tick, last: &Tick, every_s: f64) -> bool {
+    let counts = |tick: &Tick| {
+        let of = |sample: &Sample| [sample.bytes, sample.total_retrans, sample.udp.map_or(0, |udp| udp.datagrams)];
+        tick.values().flat_map(of).fold(0, u64::saturating_add)
+    };
+    counts(last) > counts(before) || time_s(last) - time_s(before) >= every_s / 10.0
+}
+
 /// Adds the next sample in the order of time.
 fn add_sample(ticks: &mut Vec<Tick>, sample: Sample) {
     // The samples of one tick have one time.
@@ -238,38 +247,34 @@ impl Parsed {
         start
     }
 
-    /// The ticks at which intervals end, and of what came before: whether it is omitted.
-    fn cuts(&self, every_s: f64) -> Vec<(&Tick, bool)> {
+    /// The intervals of the client's side, first those that are omitted. After these, iperf3's clock starts again.
+    fn intervals(&self, every_s: f64) -> Vec<Value> {
         let ticks = self.client();
-        let omit_s = self.omit_s();
-        let (mut cuts, mut next_s, mut last_s) = (Vec::new(), every_s, 0.0);
-        for (i, tick) in ticks.iter().enumerate() {
-            let t_s = time_s(tick);
-            // What is left at the end is an interval if it is long enough to have a rate.
-            let is_rest = i + 1 == ticks.len() && t_s - last_s >= every_s / 10.0;
-            if t_s + every_s * NEARLY < next_s && !is_rest {
-                continue;
-            }
-            cuts.push((tick, t_s <= omit_s + every_s / 2.0 && omit_s > 0.0));
-            last_s = t_s;
-            next_s = (((t_s + every_s * NEARLY) / every_s).floor() + 1.0) * every_s;
-        }
-        cuts
+        let omitted = self.omitted_until_s().map_or(0, |until_s| {
+            let counted = ticks.iter().position(|tick| time_s(tick) >= until_s);
+            counted.map_or(ticks.len(), |base| base + 1)
+        });
+        let (before, after) = ticks.split_at(omitted.min(ticks.len()));
+        let base = before.last().cloned().unwrap_or_default();
+        let mut all = self.cut(&Tick::new(), before, every_s, true);
+        all.extend(self.cut(&base, after, every_s, false));
+        all
     }
 
-    fn intervals(&self, every_s: f64) -> Vec<Value> {
-        let nothing = Tick::new();
-        let (mut before, mut zero_s) = (&nothing, 0.0);
-        let mut was_omitted = false;
-        let mut all = Vec::new();
-        for (tick, omitted) in self.cuts(every_s) {
-            if was_omitted && !omitted {
-                // After what it omits, iperf3's clock starts again.
-                zero_s = time_s(before);
+    /// Cuts ticks that follow another one into intervals. The last that is omitted takes in a rest that is short, as iperf3 has none.
+    fn cut(&self, base: &Tick, ticks: &[Tick], every_s: f64, omitted: bool) -> Vec<Value> {
+        let zero_s = time_s(base);
+        let end_s = ticks.last().map_or(0.0, time_s) - zero_s;
+        let (mut before, mut next_s, mut all) = (base, every_s, Vec::new());
+        for (i, tick) in ticks.iter().enumerate() {
+            let t_s = time_s(tick) - zero_s + every_s * NEARLY;
+            let is_over = t_s >= next_s && !(omitted && end_s - t_s < every_s / 2.0);
+            let is_last = i + 1 == ticks.len();
+            if is_over || is_last && (omitted || is_rest(before, tick, every_s)) {
+                all.push(self.interval(before, tick, zero_s, omitted));
+                before = tick;
+                next_s = ((t_s / every_s).floor() + 1.0) * every_s;
             }
-            was_omitted = omitted;
-            all.push(self.interval(before, tick, zero_s, omitted));
-            before = tick;
         }
         all
     }

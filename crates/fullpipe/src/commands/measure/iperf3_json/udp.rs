@@ -93,8 +93,10 @@ impl Parsed {
             carried(0.0, sent_s, bytes, rate(bytes, sent_s))
         };
         let is_sender = |sender: bool| [("sender", Some(Value::from(sender)))];
+        let mut sent_of_all = 0_u64;
         let streams = (0..).zip(&outcome.streams).map(|(i, stream)| {
             let of_stream = self.stream_outcome(i, &stream.udp.unwrap_or_default(), [&sent, &received]);
+            sent_of_all = sent_of_all.saturating_add(of_stream.sent);
             let mut fields = as_sent(of_stream.sent);
             Loss::from(&of_stream).add_to(&mut fields);
             add(&mut fields, [("socket", Some(i.into())), ("out_of_order", Some(of_stream.out_of_order.into()))]);
@@ -102,10 +104,10 @@ impl Parsed {
             json!({ "udp": fields })
         });
         let streams: Vec<Value> = streams.collect();
-        let (mut sum, mut sum_sent) = (as_sent(udp.sent), as_sent(udp.sent));
+        let (mut sum, mut sum_sent) = (as_sent(sent_of_all), as_sent(sent_of_all));
         Loss::from(&udp).add_to(&mut sum);
         add(&mut sum, is_sender(self.sends));
-        Loss { jitter_s: 0.0, lost: 0, packets: udp.sent }.add_to(&mut sum_sent);
+        Loss { jitter_s: 0.0, lost: 0, packets: sent_of_all }.add_to(&mut sum_sent);
         add(&mut sum_sent, is_sender(true));
         let mut sum_received = carried(0.0, received_s, received_bytes, received_bps);
         Loss::from(&udp).add_to(&mut sum_received);
