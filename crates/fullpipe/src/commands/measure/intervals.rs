@@ -288,9 +288,12 @@ impl Intervals {
     pub fn rest(&mut self) -> Option<Interval> {
         let is_long = self.last_s() - self.begin.t_s >= self.every_s / 10.0;
         let rest = (self.last_s() > self.begin.t_s).then(|| self.end())?;
-        let udp = rest.udp.is_some_and(|udp| udp.received + udp.lost > 0);
+        let datagrams = rest.udp.map_or(0, |udp| udp.received.saturating_add(udp.lost));
+        // What is reported to a sender of datagrams came a moment before, and says nothing of so short a time.
+        let is_late = self.sends && rest.udp.is_some();
+        let has_data = !is_late && (rest.bytes > 0 || rest.retransmits > Some(0) || datagrams > 0);
         // iperf3 decides so, too.
-        (is_long || rest.bytes > 0 || rest.retransmits > Some(0) || udp).then_some(rest)
+        (is_long || has_data).then_some(rest)
     }
 
     /// Time of the last sample, s.
