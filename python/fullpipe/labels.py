@@ -1,6 +1,6 @@
 """Names of paths, workloads, transports and rates, as tables, figures and messages show them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fullpipe.units import format_size
@@ -75,11 +75,16 @@ def gbps(bps: float) -> tuple[str, int]:
     return f"{value:.{decimals}f}", decimals
 
 
-def cell(point: dict[str, Any]) -> str:
-    """Formats one point of a profile in Gb/s: mean, half-width of the interval and n, `9.41 ±0.02 n=2`."""
+def mean_and_spread(point: Mapping[str, Any]) -> tuple[str, str]:
+    """Formats one point of a profile in Gb/s: the mean; the half-width of its interval and n, `±0.02 n=2`."""
     mean, decimals = gbps(point["mean_bps"])
     if point["high_bps"] is None:
-        return f"{mean} n={point['n']}"
+        return mean, f"n={point['n']}"
     # An interval that ends at the path's capacity or at zero is shorter on that side.
     half = max(point["high_bps"] - point["mean_bps"], point["mean_bps"] - point["low_bps"]) / 1e9
-    return f"{mean} ±{half:.{decimals}f} n={point['n']}"
+    return mean, f"±{half:.{decimals}f} n={point['n']}"
+
+
+def cell(point: dict[str, Any]) -> str:
+    """Formats one point of a profile in Gb/s: mean, half-width of the interval and n, `9.41 ±0.02 n=2`."""
+    return " ".join(mean_and_spread(point))

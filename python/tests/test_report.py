@@ -11,11 +11,13 @@ import synthetic
 from conftest import ROOT, Command, campaign_of
 from matplotlib.image import imread
 
+from fullpipe import read_runs
 from fullpipe.analysis import stored
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
+from fullpipe.profile import profile
 from fullpipe.report import commands, report
-from fullpipe.report.figures import profile_figure
+from fullpipe.report.figures import error_bars, profile_figure
 
 
 def chromium(*arguments: object) -> str:
@@ -220,6 +222,21 @@ def test_an_interval_that_leaves_the_figure_is_marked() -> None:
     assert edged(1e9) == 0
     assert edged(5.3e9) == 2  # the bottom, at both RTTs
     assert edged(9e9) == 4
+
+
+def test_an_interval_that_ends_at_the_capacity_keeps_its_other_half(
+    tmp_path: Path, small: list[RunSpec]
+) -> None:
+    one = [run for run in small if (run.streams, run.buffer_text) == (1, "1GB")]
+    runs_at(tmp_path / "r", one, {"cubic": (9.91, 9.926)})
+    report(tmp_path / "r", tmp_path / "out.html")
+    # Student's interval of these two runs is 9.918 ± 0.102 Gb/s, and the path carries 9.927.
+    assert (tmp_path / "out.html").read_text().count("9.92<small>±0.10 n=2<") == 2
+    (entry,) = profile(read_runs(tmp_path / "r").runs)["entries"]
+    below, above = error_bars(entry["points"])
+    assert below == pytest.approx([0.10165] * 2, rel=1e-3)
+    assert above == pytest.approx([10 * 8948 / 9014 - 9.918] * 2)
+    assert error_bars([{"mean_bps": 1e9, "low_bps": None, "high_bps": None}]).tolist() == [[0.0], [0.0]]
 
 
 def test_real_hosts_and_single_runs(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Draws the figures of the runs themselves: profile, box plots and traces."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from fullpipe.arrays import FloatArray
 from fullpipe.dynamics import Traces
 from fullpipe.flatten import SOBAS
 from fullpipe.labels import rtts, transport_name
@@ -103,12 +104,21 @@ def set_apart(every: Sequence[float], shift: float) -> dict[float, float]:
     return {rtt: rtt * factor for rtt in every}
 
 
+def error_bars(points: Sequence[Mapping[str, Any]]) -> FloatArray:
+    """The lengths of the error bars below and above each mean, Gb/s, of shape (2, points); 0 for single runs.
+
+    An interval is shorter on the side on which it ends at the path's capacity or at zero.
+    """
+    names = ("mean_bps", "low_bps", "high_bps")
+    mean, low, high = (np.array([point[name] for point in points], dtype=np.float64) for name in names)
+    return np.nan_to_num([mean - low, high - mean]) / 1e9
+
+
 def _line(axes: Axes, entry: Entry, look: Series, every: Sequence[float]) -> None:
     points, at = entry["points"], set_apart(every, look.shift)
     mean = np.array([p["mean_bps"] for p in points]) / 1e9
-    half = np.array([(p["high_bps"] or p["mean_bps"]) - p["mean_bps"] for p in points]) / 1e9
     axes.errorbar(
-        [at[p["rtt_ms"]] for p in points], mean, half,
+        [at[p["rtt_ms"]] for p in points], mean, error_bars(points),
         color=look.colour, linestyle=look.dashes, linewidth=look.width, elinewidth=1, capsize=2.5,
         marker=look.marker, markersize=4.8, markeredgewidth=1.1, markerfacecolor=look.fill,
     )  # fmt: skip

@@ -13,7 +13,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fullpipe.analysis import Sustained, words
-from fullpipe.report.figures import buffers, chosen, legend_of, looks_of, set_apart, stream_counts
+from fullpipe.report.figures import (
+    buffers,
+    chosen,
+    error_bars,
+    legend_of,
+    looks_of,
+    set_apart,
+    stream_counts,
+)
 from fullpipe.report.style import GREY, INK, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.transition import Sigmoid
 
@@ -85,9 +93,8 @@ def _turning(axes: Axes, entry: Content, colour: str) -> None:
     fitted = np.interp(dense, rtt, fit["fitted_bps"]) / 1e9
     axes.plot(dense, fitted, color=colour, linewidth=1.6)
     mean = np.array([point["mean_bps"] for point in points]) / 1e9
-    half = np.array([(p["high_bps"] or p["mean_bps"]) - p["mean_bps"] for p in points]) / 1e9
     axes.errorbar(
-        [p["rtt_ms"] for p in points], mean, half,
+        [p["rtt_ms"] for p in points], mean, error_bars(points),
         color=colour, linestyle="none", elinewidth=1, capsize=2, marker="o", markersize=4,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from fullpipe.analysis import tables, words
-from fullpipe.labels import gbps, transport_name
+from fullpipe.labels import gbps, mean_and_spread, transport_name
 from fullpipe.profile import Group
 
 Content = Mapping[str, Any]
@@ -48,10 +48,7 @@ def profile_rows(section: Content) -> list[Row]:
             if point is None:
                 cells.append(Cell())
                 continue
-            mean, decimals = gbps(point["mean_bps"])
-            half = point["high_bps"] and (point["high_bps"] - point["mean_bps"]) / 1e9
-            spread = "" if half is None else f"±{half:.{decimals}f} "
-            cells.append(Cell(mean, f"{spread}n={point['n']}", _mark(entry["name"], decision)))
+            cells.append(Cell(*mean_and_spread(point), _mark(entry["name"], decision)))
         rows.append((entry["name"], cells))
     return rows
 
