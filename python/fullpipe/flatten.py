@@ -1,6 +1,7 @@
 """Turns the first and last line of a record into one flat row, with units in the column names."""
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import polars as pl
@@ -173,24 +174,61 @@ def _datagrams(udp: dict[str, Any] | None) -> dict[str, Any]:
     return counts | {"datagram_bytes": udp["datagram_bytes"], "jitter_s": udp["jitter_s"]}
 
 
-_MEASURED = ("rtt_measured_s", "goodput_bps", "seconds")
-_REQUIRED = ("id", "cc", "streams", "buffer", "direction", "seed", "bytes", "retransmits", "bottleneck")
+_REQUIRED = (
+    "id", "cc", "streams", "buffer", "direction", "seed", "rtt_measured_s", "goodput_bps", "bytes", "seconds",
+    "retransmits", "bottleneck",
+)  # fmt: skip
+"""The columns that are null in no run."""
+_NOT_ZERO = (
+    "id", "host", "cc", "rate_bps", "queue_bytes", "mtu", "streams", "buffer_bytes", "pacing_bps", "mss",
+    "duration_s", "sample_s", "direct",
+)  # fmt: skip
+"""The columns that are neither zero nor empty."""
+
+
+def check_row(
+    row: Mapping[str, Any],
+    schema: Mapping[str, pl.DataType],
+    required: Collection[str],
+    not_zero: Collection[str],
+) -> None:
+    """Refuses a row with a value that no run has, at which later steps would fail or that would spoil means.
+
+    Args:
+        row: A value, or None, for each column. A column that the row lacks is null.
+        schema: The columns and their types. No number is negative or infinite.
+        required: The columns that are not null.
+        not_zero: The columns that are neither zero nor empty.
+
+    Raises:
+        ValueError: A value cannot be. The text names the column.
+    """
+    for name, dtype in schema.items():
+        value, kind = row.get(name), dtype.to_python()
+        if value is None:
+            if name in required:
+                raise ValueError(f"{name} is null")
+            continue
+        # To Python, true is a number. JSON may write a number with a fraction without one.
+        is_of_kind = isinstance(value, int | float if kind is float else kind)
+        is_of_kind = is_of_kind and isinstance(value, bool) == (kind is bool)
+        is_number = is_of_kind and kind in (int, float)
+        if (
+            not is_of_kind
+            or (is_number and not (math.isfinite(value) and value >= 0))
+            or (name in not_zero and not value)
+        ):
+            raise ValueError(f"{name} is {value!r}")
 
 
 def _check(row: dict[str, Any], reason: str | None) -> None:
-    """Refuses a row whose missing or infinite values would spoil the means of other runs.
-
-    A run that gives a reason for it has neither a rate nor a bottleneck.
-    """
-    absent = () if reason is None else ("goodput_bps", "bottleneck")
-    for name in (*_REQUIRED, *_MEASURED):
-        if row[name] is None and name in absent:
-            continue
-        if row[name] is None:
-            raise ValueError(f"{name} is null")
-    for name in _MEASURED:
-        if row[name] is not None and not (math.isfinite(row[name]) and row[name] >= 0):
-            raise ValueError(f"{name} is {row[name]}")
+    """Refuses a row that no run has. One that gives a reason for it has neither a rate nor a bottleneck."""
+    required = {*_REQUIRED, *(("rtt_ms", "mtu") if row.get("host") is None else ())}
+    required |= set() if row["block_bytes"] is None else {"direct"}
+    required -= set() if reason is None else {"goodput_bps", "bottleneck"}
+    check_row(row, RUNS_SCHEMA, required, _NOT_ZERO)
+    if row["direction"] not in ("send", "receive"):
+        raise ValueError(f"direction is {row['direction']!r}")
 
 
 def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[str, Any]:
@@ -205,12 +243,16 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         A value, or None, for each column of :data:`RUNS_SCHEMA`.
 
     Raises:
-        KeyError, TypeError, ValueError: A field is missing or of the wrong type, or a measured value is not
-            a finite number.
+        AttributeError, KeyError, OverflowError, TypeError, ValueError: A field is missing, of the wrong type,
+            or has a value that no run has.
     """
     transport, workload = header["transport"], header["workload"]
+    if list(workload) not in (["size"], ["duration"]):
+        raise ValueError(f"workload is {workload}, not one size or one duration")
     buffer, pacing = transport["buffer"], transport.get("pacing")
-    if header.get("sobas") is not None:
+    if (law := header.get("sobas")) is not None:
+        if not isinstance(law, str):
+            raise ValueError(f"sobas is {law!r}")
         # The transport's buffer is only the limit within which SOBAS sizes buffers.
         buffer = SOBAS
     row = {

@@ -151,14 +151,16 @@ def _parse(path: Path, record: Record | None) -> _Parsed:
     try:
         row = flatten(record.header, record.result, path.name)
         pl.DataFrame([row], schema=RUNS_SCHEMA)
-    except (KeyError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        real = record.header.get("real") or {}
+        made = tuple(real.get(key) for key in ("host", "boot", "zero_ns", "ended_unix_s"))
+    except (
+        AttributeError, KeyError, OverflowError, TypeError, ValueError, pl.exceptions.PolarsError,
+    ) as error:  # fmt: skip
         raise RecordError(
-            f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"
+            f"{path}: a field of its first or last line is missing or wrong ({error!r}); the file is damaged"
         ) from error
     if why := no_rate(row, record.result):
         raise RecordError(f"{path}: has no rate: {why}")
-    real = record.header.get("real") or {}
-    made = tuple(real.get(key) for key in ("host", "boot", "zero_ns", "ended_unix_s"))
     return _Parsed(row, *_lines(path, record.body, row["id"]), made if row["host"] is not None else None)
 
 

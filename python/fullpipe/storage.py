@@ -118,7 +118,7 @@ def _row(path: Path, record: Record | None) -> dict[str, Any]:
         pl.exceptions.PolarsError,
     ) as error:  # fmt: skip
         raise RecordError(
-            f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"
+            f"{path}: a field of its first or last line is missing or wrong ({error!r}); the file is damaged"
         ) from error
     if not has_rate:
         raise RecordError(f"{path}: has no rate")

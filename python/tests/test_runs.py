@@ -202,6 +202,55 @@ def test_a_result_that_is_no_number_is_left_out(
     assert skip.file == file and said in skip.reason
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"path": {"mtu": "9000"}}, "mtu is '9000'"),
+        ({"path": {"mtu": None}}, "mtu is null"),
+        ({"path": {"rtt": None}}, "rtt_ms is null"),
+        ({"path": {"rate": "0bit"}}, "rate_bps is 0"),
+        ({"path": ""}, "host is ''"),
+        ({"transport": {"streams": 0}}, "streams is 0"),
+        ({"transport": {"streams": 1.5}}, "streams is 1.5"),
+        ({"transport": {"streams": True}}, "streams is True"),
+        ({"transport": {"streams": 10**6}}, "1000000"),
+        ({"transport": {"buffer": "0B"}}, "buffer_bytes is 0"),
+        ({"transport": {"cc": 5}}, "cc is 5"),
+        ({"workload": {"size": None, "duration": "0s"}}, "duration_s is 0.0"),
+        ({"workload": {"duration": "10s"}}, "not one size or one duration"),
+        ({"workload": {"size": None}}, "not one size or one duration"),
+        ({"direction": "up"}, "direction is 'up'"),
+        ({"disks": {"block": "8MB", "direct": None}}, "direct is null"),
+        ({"sobas": 1}, "sobas is 1"),
+        ({"real": "now"}, "AttributeError"),
+        ({"result": {"bytes": -1}}, "bytes is -1"),
+        ({"result": {"bottleneck": 3}}, "bottleneck is 3"),
+        ({"result": {"loaded_rtt": None}}, "AttributeError"),
+    ],
+)
+def test_a_field_that_cannot_be_costs_its_record_only(
+    tmp_path: Path, small: list[RunSpec], wrong: dict[str, Any], said: str
+) -> None:
+    sound, damaged = (synthetic.write(tmp_path, run, samples=2) for run in small[:2])
+    of_result = wrong.get("result", {})
+
+    def change(header: dict[str, Any]) -> None:
+        for name, value in wrong.items():
+            is_part = isinstance(value, dict) and isinstance(header.get(name), dict)
+            header[name] = header[name] | value if is_part else value
+        # Without what a test sets to nothing.
+        header["workload"] = {name: value for name, value in header["workload"].items() if value is not None}
+
+    _with_header(damaged, change)
+    _changed(damaged, **of_result)
+    with pytest.warns(UserWarning, match="skipped"):
+        found = read_runs(tmp_path)
+        profile(found.runs)
+    assert found.runs["id"].to_list() == [sound.stem]
+    (skip,) = found.skipped
+    assert skip.file == damaged and damaged.name in skip.reason and said in skip.reason
+
+
 def _changed(file: Path, **result: Any) -> None:
     """Changes the result line of a record."""
     lines = file.read_text().splitlines()

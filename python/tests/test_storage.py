@@ -147,13 +147,13 @@ def test_the_tables_of_mounts_over_paths() -> None:
 @pytest.mark.parametrize("wrong", [{"rtt": "soon"}, {"rate": None}, {"mtu": "x"}])
 def test_a_damaged_path_is_skipped(tmp_path: Path, wrong: dict[str, Any]) -> None:
     write(tmp_path, "a", 9e9, mount=NFS, path=lab("10ms", "1MB") | wrong)
-    with pytest.warns(UserWarning, match=r"a\.ndjson: its first or last line lacks fields"):
+    with pytest.warns(UserWarning, match=r"a\.ndjson: a field of its first or last line is missing or wrong"):
         assert read_storage(tmp_path).runs.height == 0
 
 
 def test_a_damaged_mount_is_skipped(tmp_path: Path) -> None:
     write(tmp_path, "a", 9e9, mount={"type": "nfs4"})
-    with pytest.warns(UserWarning, match=r"a\.ndjson: its first or last line lacks fields"):
+    with pytest.warns(UserWarning, match=r"a\.ndjson: a field of its first or last line is missing or wrong"):
         assert read_storage(tmp_path).runs.height == 0
 
 
@@ -171,7 +171,7 @@ def test_what_is_damaged_is_skipped(tmp_path: Path, good: str, bad: str) -> None
     file = tmp_path / "b.ndjson"
     assert good in file.read_text()
     file.write_text(file.read_text().replace(good, bad))
-    with pytest.warns(UserWarning, match=r"b\.ndjson: its first or last line lacks fields"):
+    with pytest.warns(UserWarning, match=r"b\.ndjson: a field of its first or last line is missing or wrong"):
         storage = read_storage(tmp_path)
     assert (storage.runs.height, len(storage.skipped)) == (1, 1)
 
