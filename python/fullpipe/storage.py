@@ -19,6 +19,7 @@ import polars as pl
 from fullpipe import __version__
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
+from fullpipe.flatten import check_row
 from fullpipe.profile import CONFIDENCE, point
 from fullpipe.record import Record, is_storage, list_records, read_record
 from fullpipe.runs import Skipped
@@ -62,10 +63,31 @@ _CONDITIONS = [
 ]  # fmt: skip
 _OF_RUN = ("folder", "operation", "direct", "block_bytes", "size_bytes", "threads")
 """The columns that are in `storage` of a record's first line."""
-_OF_MOUNT = ("folder", "type", "source", "options", "read_ahead_bytes", "session_slots")
-"""The fields of `mount` in a record's first line."""
+_OF_MOUNT: dict[str, Any] = {
+    "folder": str,
+    "type": str,
+    "source": str,
+    "options": list,
+    "read_ahead_bytes": int | None,
+    "session_slots": int | None,
+}
+"""The fields of `mount` in a record's first line, and their types."""
 _OF_RESULT = ("rate_bps", "seconds", "fsync_s", "device_busy", "cached_bytes", "bottleneck")
 """The columns that are in a record's last line."""
+_REQUIRED = (
+    "id",
+    "folder",
+    "file_system",
+    "operation",
+    "threads",
+    "block_bytes",
+    "direct",
+    "size_bytes",
+    "rate_bps",
+)
+"""The columns that are null in no measurement."""
+_NOT_ZERO = ("threads", "block_bytes", "size_bytes")
+"""The columns that are not zero."""
 
 
 @dataclass
@@ -79,7 +101,14 @@ class Storage:
 def _mount(header: dict[str, Any]) -> str | None:
     """The mount of a record as JSON; None for a disk."""
     mount = header.get("mount")
-    return mount and json.dumps({name: mount[name] for name in _OF_MOUNT})
+    if not mount:
+        return None
+    for name, kind in _OF_MOUNT.items():
+        if not isinstance(mount[name], kind):
+            raise ValueError(f"{name} of the mount is {mount[name]!r}")
+    return json.dumps(
+        {name: mount[name] for name in _OF_MOUNT} | {"options": list(map(str, mount["options"]))}
+    )
 
 
 def lab_place(path: Mapping[str, Any]) -> tuple[int, int, float, int]:
@@ -109,6 +138,7 @@ def _row(path: Path, record: Record | None) -> dict[str, Any]:
             "path": header.get("path") and json.dumps(header["path"]),
             "cpu_s": result["cpu_user_s"] + result["cpu_system_s"],
         }
+        check_row(row, STORAGE_SCHEMA, _REQUIRED, _NOT_ZERO)
         pl.DataFrame([row], schema=STORAGE_SCHEMA)
         if header.get("path"):
             lab_place(header["path"])

@@ -151,8 +151,11 @@ def test_a_damaged_path_is_skipped(tmp_path: Path, wrong: dict[str, Any]) -> Non
         assert read_storage(tmp_path).runs.height == 0
 
 
-def test_a_damaged_mount_is_skipped(tmp_path: Path) -> None:
-    write(tmp_path, "a", 9e9, mount={"type": "nfs4"})
+@pytest.mark.parametrize(
+    "mount", [{"type": "nfs4"}, NFS | {"read_ahead_bytes": "128"}, NFS | {"options": "rw"}]
+)
+def test_a_damaged_mount_is_skipped(tmp_path: Path, mount: dict[str, Any]) -> None:
+    write(tmp_path, "a", 9e9, mount=mount)
     with pytest.warns(UserWarning, match=r"a\.ndjson: a field of its first or last line is missing or wrong"):
         assert read_storage(tmp_path).runs.height == 0
 
@@ -163,7 +166,9 @@ def test_a_damaged_mount_is_skipped(tmp_path: Path) -> None:
         (f'"{name}":', '"other":')
         for name in ("p50_s", "rate_bps", "size_bytes", "threads", "direct", "seconds")
     ]
-    + [('"rate_bps": 9000000000.0', f'"rate_bps": {value}') for value in ("null", '"9"', "[]")],
+    + [('"rate_bps": 9000000000.0', f'"rate_bps": {value}') for value in ("null", '"9"', "[]", "Infinity")]
+    + [('"threads": 1,', '"threads": 0,'), ('"size_bytes": 1000000000', '"size_bytes": null')]
+    + [('"direct": true', '"direct": 1'), ('"operation": "read"', '"operation": null')],
 )
 def test_what_is_damaged_is_skipped(tmp_path: Path, good: str, bad: str) -> None:
     write(tmp_path, "a", 9e9)
@@ -193,7 +198,8 @@ def test_a_record_in_memory_that_is_given_twice_counts_once(tmp_path: Path) -> N
 
 def test_a_folder_with_damaged_records_only_says_why(tmp_path: Path) -> None:
     write(tmp_path, "a", -1.0)
-    with pytest.warns(UserWarning, match="has no rate"), pytest.raises(RecordError, match="has no rate"):
+    why = r"rate_bps is -1\.0"
+    with pytest.warns(UserWarning, match=why), pytest.raises(RecordError, match=why):
         analyze_storage(tmp_path, tmp_path)
 
 
