@@ -114,7 +114,10 @@ def _path(path: dict[str, Any] | str) -> dict[str, Any]:
 
 
 _TOLERANCE = 1e-3
-"""The share by which a rate may exceed the path's capacity: bottlenecks let a burst of a few packets pass."""
+"""The share by which a rate may exceed the path's capacity: bottlenecks let a burst of a few packets pass.
+
+A rate may differ from its bytes over its seconds by as much; those of the program differ by rounding alone.
+"""
 
 
 def capacity_bps(rate_bps: int, mtu: int, cc: str) -> float:
@@ -151,7 +154,7 @@ def no_rate(row: dict[str, Any], result: dict[str, Any]) -> str | None:
     """
     if row["goodput_bps"] is None:
         return str(result["no_rate"])
-    if row["seconds"] < row["rtt_measured_s"]:
+    if row["seconds"] == 0 or row["seconds"] < row["rtt_measured_s"]:
         return (
             f"its bytes arrived within {1e3 * row['seconds']:.3g} ms, less than a round trip "
             f"({1e3 * row['rtt_measured_s']:.3g} ms)"
@@ -219,6 +222,17 @@ def check_row(
             or (name in not_zero and not value)
         ):
             raise ValueError(f"{name} is {value!r}")
+
+
+def _check_rate(goodput_bps: float, later_bytes: int, seconds: float) -> None:
+    """Refuses a rate that is not that of the bytes which arrived after the first read, over the seconds.
+
+    Raises:
+        ValueError: They contradict each other.
+    """
+    found = 8 * later_bytes / seconds
+    if not math.isclose(goodput_bps, found, rel_tol=_TOLERANCE):
+        raise ValueError(f"goodput_bps is {goodput_bps!r}, but its bytes over its seconds are {found:.6g}")
 
 
 def _check(row: dict[str, Any], reason: str | None) -> None:
@@ -290,4 +304,6 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         "encrypted": header["copy"]["encrypted"] if header.get("copy") else None,
     }
     _check(row, result.get("no_rate"))
+    if row["goodput_bps"] is not None and row["seconds"] > 0:
+        _check_rate(row["goodput_bps"], row["bytes"] - result.get("early_bytes", 0), row["seconds"])
     return {name: row.get(name) for name in RUNS_SCHEMA}

@@ -262,9 +262,8 @@ def test_a_rate_that_cannot_be_is_not_believed(tmp_path: Path, small: list[RunSp
     folder = tmp_path / "r"
     files = [synthetic.write(folder, run, samples=2) for run in small[:5]]
     _changed(files[1], goodput_bps=None, no_rate="all 8KB arrived at once; send more", bottleneck=None)
-    _changed(files[2], goodput_bps=6.4e13)
-    _changed(files[3], goodput_bps=9.95e9)
-    _changed(files[4], seconds=1e-9)
+    for file, goodput, seconds in ((files[2], 6.4e13, 1), (files[3], 9.95e9, 1), (files[4], 8e9, 1e-9)):
+        _changed(file, goodput_bps=goodput, bytes=round(goodput * seconds / 8), seconds=seconds)
     with pytest.warns(UserWarning, match="has no rate"):
         found = read_runs(folder)
     assert found.runs["id"].to_list() == [files[0].stem]
@@ -273,6 +272,25 @@ def test_a_rate_that_cannot_be_is_not_believed(tmp_path: Path, small: list[RunSp
     assert "6.4e+04 Gb/s are above the path's 9.927 Gb/s" in reasons[files[2]]
     assert "9.95 Gb/s are above the path's 9.927 Gb/s" in reasons[files[3]]
     assert "less than a round trip" in reasons[files[4]]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"goodput_bps": 1.01e9}, {"bytes": 10**12}, {"seconds": 2.0}, {"early_bytes": 10**9}]
+)
+def test_a_rate_that_contradicts_its_bytes_and_seconds_is_not_believed(
+    tmp_path: Path, small: list[RunSpec], wrong: dict[str, float]
+) -> None:
+    files = [synthetic.write(tmp_path, run, samples=2) for run in small[:4]]
+    exact = {"goodput_bps": 1e9, "bytes": 126_000_000, "early_bytes": 1_000_000, "seconds": 1.0}
+    for file, changes in zip(files, ({}, {"goodput_bps": 1.0005e9}, wrong), strict=False):
+        _changed(file, **exact | changes)
+    _changed(files[3], goodput_bps=None, no_rate="nothing arrived", bottleneck=None, bytes=0, seconds=0.0)
+    with pytest.warns(UserWarning, match="skipped"):
+        found = read_runs(tmp_path)
+    assert set(found.runs["id"]) == {files[0].stem, files[1].stem}
+    reasons = {skip.file: skip.reason for skip in found.skipped}
+    assert "but its bytes over its seconds are" in reasons[files[2]]
+    assert "has no rate: nothing arrived" in reasons[files[3]]
 
 
 def test_runs_that_are_unlike_their_description_are_left_out(tmp_path: Path, small: list[RunSpec]) -> None:
