@@ -204,6 +204,17 @@ def test_shards_that_do_not_fit_together(tmp_path: Path, small: list[RunSpec]) -
     assert not out.exists()
 
 
+def test_the_folder_of_a_shard_takes_no_whole_campaign(tmp_path: Path, small: list[RunSpec]) -> None:
+    one, *_ = shards(tmp_path, small)
+    before = (one / "campaign.json").read_bytes()
+    with pytest.raises(
+        UsageError, match=f"{one} has shard 1/3; add --shard 1/3 .* another folder with --out"
+    ):
+        prepare(one, small, Path("small.toml"), None)
+    assert (one / "campaign.json").read_bytes() == before
+    prepare(one, take(small, Shard(1, 3)), Path("small.toml"), None, small, Shard(1, 3))
+
+
 def test_runs_that_are_there_twice(tmp_path: Path, small: list[RunSpec]) -> None:
     one, two, three = shards(tmp_path, small)
     file = next(one.glob("*.ndjson"))
@@ -294,6 +305,7 @@ def test_other_kernels_are_told_of(tmp_path: Path, small: list[RunSpec], command
             2,
             "a campaign that ran without --shard already",
         ),
+        (["run", "small.toml", "-o", "s1"], 2, "s1 has shard 1/3; add --shard 1/3 to continue it, or give"),
         (["merge", "all"], 2, "SHARD..."),
         (["merge", "small.toml", "s1"], 2, "small.toml is a file, not a folder"),
         (["merge", "small.toml/x", "s1", "--partial"], 5, "cannot be written"),

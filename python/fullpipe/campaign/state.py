@@ -77,14 +77,22 @@ def read_description(folder: Path) -> dict[str, Any] | None:
     return about if isinstance(about, dict) else None
 
 
-def _check_shard(folder: Path, shard: Shard, runs_sha256: str) -> None:
-    """Refuses a folder that holds something else than this shard.
+def _check_folder(folder: Path, shard: Shard | None, runs_sha256: str) -> None:
+    """Refuses a folder that holds something else than this shard, or a shard if `shard` is None.
 
     Raises:
-        UsageError: The folder has another shard, a whole campaign, or a shard of another campaign.
+        UsageError: The folder has another shard, a whole campaign, or a shard of another campaign; or it has
+            a shard, and a whole campaign is to run.
     """
     about = read_description(folder)
     if about is None:
+        return
+    if shard is None:
+        if "shard" in about:
+            raise UsageError(
+                f"{folder} has shard {about['shard']}; add --shard {about['shard']} to continue it, or give "
+                "the whole campaign another folder with --out"
+            )
         return
     if about.get("shard") != str(shard):
         other = f"shard {about['shard']}" if "shard" in about else "a campaign that ran without --shard"
@@ -115,13 +123,14 @@ def prepare(
         shard: The shard; None for a whole campaign.
 
     Raises:
-        UsageError: The folder has another shard or campaign than the given shard.
+        UsageError: The folder has another shard or campaign than the given shard, or a shard where a whole
+            campaign is to run.
         RecordError: The folder cannot be written.
     """
     names = [run.name for run in every or runs]
     about = describe(str(file), folder, title, len(names), digest(names))
+    _check_folder(folder, shard, about["runs_sha256"])
     if shard is not None:
-        _check_shard(folder, shard, about["runs_sha256"])
         about |= {"shard": str(shard), "names": [run.name for run in runs]}
     write_whole(folder / DESCRIPTION, json.dumps(about, indent=1) + "\n")
     failures = read_failures(folder)
