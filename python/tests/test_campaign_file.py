@@ -265,6 +265,15 @@ def test_a_real_host(tmp_path: Path) -> None:
     assert run.name.startswith("cubic-n1-bauto-dtn2_7412-s1-")
 
 
+def test_directions_and_no_pacing_are_axes(tmp_path: Path) -> None:
+    text = GRID.replace("[[grid]]", '[[grid]]\ndirection = ["send", "receive"]')
+    text = text.replace("[grid.transport]", '[grid.transport]\npacing = ["none", "1gbit"]')
+    runs = expand(campaign_of(tmp_path, text))
+    assert [(r.pacing, r.reverse) for r in runs] == [
+        (None, False), (None, True), (10**9, False), (10**9, True),
+    ]  # fmt: skip
+
+
 def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
     text = GRID.replace('size = "1GB"', 'size = ["1GB", "20GB"]\nduration = "100s"')
     runs = expand(campaign_of(tmp_path, text))
