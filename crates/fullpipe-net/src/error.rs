@@ -353,7 +353,7 @@ impl NetError {
         match self {
             NetError::Listen { address, source } => {
                 format!(
-                    "it has no free port for data streams at {address} ({source}); ask its operator to widen --data-ports"
+                    "it has no free port for data streams at {address} ({source}); widen --data-ports, yours or that of its operator"
                 )
             }
             NetError::NoSuchCc { name, available } => {

@@ -528,6 +528,10 @@ fn open_destination(realm: &Realm, target: &Target, make: bool) -> Result<Option
     {
         return Err(wrong(&why(&e)));
     }
+    let is_folder = |name: &[u8]| root.open_at(at::part(name), OFlag::O_PATH | OFlag::O_DIRECTORY, 0).is_ok();
+    if target.file && rename.as_deref().is_some_and(is_folder) {
+        return Err(wrong("it is a folder; give the name of the new file"));
+    }
     Ok(Some((root, rename)))
 }
 

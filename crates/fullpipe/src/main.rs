@@ -4,6 +4,7 @@
 // The standard macros panic when nobody reads; those of `output` do not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod closed;
 mod commands;
 mod config;
 mod failure;

@@ -8,6 +8,8 @@ use std::sync::Mutex;
 
 use fullpipe_path::text;
 
+use crate::closed;
+
 /// The first error of writing to standard output, other than that nobody reads it. Nothing else is done while it is
 /// locked.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
@@ -47,7 +49,11 @@ pub struct Stdout;
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut stdout = io::stdout().lock();
-        if let Err(error) = stdout.write_all(bytes).and_then(|()| stdout.flush())
+        let written = match closed::stdout() {
+            true => Err(io::Error::from_raw_os_error(libc::EBADF)),
+            false => stdout.write_all(bytes).and_then(|()| stdout.flush()),
+        };
+        if let Err(error) = written
             && error.kind() != ErrorKind::BrokenPipe
             && let Ok(mut failed) = FAILED.lock()
         {

@@ -153,6 +153,7 @@ fn ask(address: &str, path: Vec<u8>) {
         path,
         folder: true,
         exact: false,
+        file: false,
         content: false,
         transfer: 7,
         process: 7,

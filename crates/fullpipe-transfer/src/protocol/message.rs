@@ -365,6 +365,8 @@ pub struct Target {
     pub folder: bool,
     /// Whether the path is the name of the copy, also if a folder has that name.
     pub exact: bool,
+    /// Whether the copy is a file, so that no folder may have its name.
+    pub file: bool,
     /// Whether only the content of a source folder is copied, not the folder itself.
     pub content: bool,
     /// What may be deleted once everything has arrived. `None`: nothing.

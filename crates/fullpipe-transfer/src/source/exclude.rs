@@ -3,7 +3,7 @@
 //! A pattern without a slash matches the last component of a name, at any depth (`*.tmp`). A pattern with a slash matches
 //! the whole name below the source (`raw/**`, `*/scratch`), which the source's own name may precede (`top/raw`). A slash or
 //! `./` at the beginning counts as one, so `./raw` matches directly below the source only. A pattern that ends with a slash
-//! matches folders only. `*` and `?` do not match a slash; `**` does. `[a-z]` and `{a,b}` are alternatives. Of all patterns the
+//! matches folders only. `*` and `?` do not match a slash; `**` does. `raw/***` is `raw/` and `raw/**`, as in rsync. `[a-z]` and `{a,b}` are alternatives. Of all patterns the
 //! first that matches decides, as in rsync. Excluding a folder excludes all of its content.
 
 use std::path::Path;
@@ -68,6 +68,17 @@ pub struct Exclude {
     pub(crate) one_file_system: bool,
 }
 
+/// The rules that a rule stands for: `FOLDER/***` is the folder and all in it (rsync(1), "PATTERN MATCHING RULES").
+fn whole_folder(rule: &Rule) -> Vec<Rule> {
+    let of = |pattern: String| Rule { pattern, ..rule.clone() };
+    match rule.pattern.strip_suffix("/***") {
+        Some(folder) if !plain(folder).is_empty() => {
+            vec![of(format!("{folder}/")), of(format!("{folder}/**"))]
+        }
+        _ => vec![rule.clone()],
+    }
+}
+
 impl Exclude {
     /// Compiles rules. The total length of their patterns may be at most 16 KiB.
     ///
@@ -85,8 +96,8 @@ impl Exclude {
         if filter.rules.iter().map(|rule| rule.pattern.len() + 1).sum::<usize>() > MAX_PATTERN_BYTES {
             return Err(TransferError::Usage(format!("--exclude: give at most {MAX_PATTERN_BYTES} bytes of patterns")));
         }
-        for (number, rule) in filter.rules.iter().enumerate() {
-            let pattern = &rule.pattern;
+        for (number, rule) in filter.rules.iter().flat_map(whole_folder).enumerate() {
+            let (rule, pattern) = (&rule, &rule.pattern);
             if pattern.is_empty() {
                 return Err(wrong(rule, &"the pattern is empty; remove it"));
             }
@@ -96,6 +107,12 @@ impl Exclude {
             }
             // A slash in a pattern, also at the beginning, ties it to the source.
             let is_anchored = whole.contains('/') || ["/", "./"].iter().any(|start| pattern.starts_with(start));
+            if whole.contains("***") {
+                return Err(wrong(
+                    rule,
+                    &"'***' means a folder and all in it, as the last part of 'FOLDER/***'; write '**'",
+                ));
+            }
             let glob = glob::glob(&whole).map_err(|why| wrong(rule, &why))?;
             if let Some((top, rest)) = whole.split_once('/')
                 && !pattern.starts_with('/')
@@ -202,6 +219,8 @@ mod tests {
             ("/./*.tmp", &["a.tmp"], &["x/a.tmp"]),
             ("x/./raw//y", &["x/raw/y"], &["x/raw", "raw/y"]),
             ("raw/**", &["raw/a", "raw/a/b"], &["raw", "x/raw/a"]),
+            ("raw/***", &["raw", "raw/a", "raw/a/b"], &["raws", "x"]),
+            ("x/raw/***", &["x/raw", "x/raw/a/b"], &["raw", "x/raws", "x"]),
             ("*/scratch", &["x/scratch"], &["scratch", "x/y/scratch"]),
             ("**/scratch", &["scratch", "x/y/scratch"], &["x/scratch2"]),
             ("run[0-9].{log,err}", &["run1.log", "x/run2.err"], &["run.log", "run1.out"]),
@@ -230,7 +249,9 @@ mod tests {
         }
         assert!(!Exclude::default().leaves_out(Path::new("a"), None, false));
         let deep = "{".repeat(2000) + "a" + &"}".repeat(2000);
-        for bad in ["", "/", "./", ".", "[", "{a", &deep, &"x".repeat(MAX_PATTERN_BYTES)] {
+        for bad in
+            ["", "/", "./", ".", "***", "/***", "a***", "a/***/b", "[", "{a", &deep, &"x".repeat(MAX_PATTERN_BYTES)]
+        {
             assert!(self::exclude(&[bad]).is_err(), "{bad}");
         }
         assert!(self::exclude(&vec!["a"; MAX_PATTERN_BYTES]).is_err());
@@ -256,11 +277,17 @@ mod tests {
             ("+/raw/keep -/raw/*", "raw/keep", false, false),
             ("+/raw/keep -/raw/*", "raw/x", false, true),
             ("-raw/", "raw", false, false),
+            ("+raw/*** -*", "raw", true, false),
+            ("+raw/*** -*", "raw/a/b", false, false),
+            ("+raw/*** -*", "other", true, true),
+            ("+raw/*** -*", "raw", false, true),
             ("-raw/", "x/raw", true, true),
             ("+keep.tmp -*.tmp", "x/keep.tmp", false, false),
         ] {
             assert_eq!(rules(text).leaves_out(Path::new(name), None, is_folder), out, "{text}: {name}");
         }
+        assert!(!rules("+top/*** -*").leaves_out_source(Path::new("top"), true));
+        assert!(!rules("+top/*** -*").leaves_out(Path::new("x"), Some(Path::new("top")), false));
         assert!(!rules("+top -*").leaves_out_source(Path::new("top"), true));
         assert!(rules("+top -*").leaves_out_source(Path::new("other"), true));
         assert!(!rules("+top/x -*").leaves_out(Path::new("x"), Some(Path::new("top")), false));

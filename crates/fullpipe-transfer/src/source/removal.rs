@@ -79,7 +79,7 @@ impl SourceTree {
             _ => false,
         };
         if !is_same {
-            return Err(io::Error::other("it has changed since it was copied"));
+            return Err(io::Error::other("it has changed since it was copied, or it is the copy"));
         }
         let has_names = at::kind(&stat) == SFlag::S_IFREG && stat.st_nlink > 1;
         if (is_named || has_names) && !at_end {

@@ -224,6 +224,7 @@ impl Copy<'_> {
         let mut idle = 0;
         // The end of the last attempt that moved something, if it stalled. It explains why later attempts get nowhere.
         let mut stalled = None;
+        let mut has_begun = false;
         loop {
             watch.connecting();
             let before = watch.moved();
@@ -255,12 +256,15 @@ impl Copy<'_> {
                 continue;
             }
             idle = if watch.moved() > before { 0 } else { idle + 1 };
+            // A far end that had agreed to the copy may have begun it before anything was seen to move.
+            let is_lost = matches!(error, TransferError::Lost { .. }) && error.no_data_path().is_none();
+            has_begun |= watch.moved() > 0 || self.is_settled.get() && is_lost;
             // A host that never answered is a mistake in the command; a busy server (Refused) is not. Ctrl-C ends ssh
             // too, and the lost connection that follows is no reason to try again.
-            let worth_trying = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
+            let worth_trying = has_begun || matches!(error, TransferError::Refused { .. });
             let worth_trying = worth_trying && !self.way.happens_once();
             // The far end of an earlier attempt may still hold the lock: it ends once its disk has written.
-            let may_retry = error.may_retry() || watch.moved() > 0 && error.is_locked();
+            let may_retry = error.may_retry() || has_begun && error.is_locked();
             if !is_interrupted() && (!may_retry || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
                 // A far end that is reached and does not answer is stuck as before. Where it is not reached, that is the error.
                 let is_reached = error.no_data_path().is_none()
@@ -303,6 +307,8 @@ impl Copy<'_> {
     /// The failure of the copy after its last attempt. A copy of what comes once cannot go on where it was.
     fn failed(&self, error: TransferError) -> Failure {
         let kept = match self.way {
+            // It was refused before anything came.
+            Way::PullOutput(..) if matches!(error, TransferError::Usage(_)) => return error.into(),
             Way::PushInput(..) => "nothing of what came from standard input was kept",
             Way::PullOutput(..) => "standard output has got only a part of the file, if any",
             Way::Push(..) | Way::Pull(..) | Way::ThirdParty(..) => return error.into(),

@@ -65,6 +65,7 @@ fn setup_for(dir: &Path, push: bool, direct: DirectIo) -> Vec<u8> {
         path: path.clone(),
         folder: true,
         exact: false,
+        file: false,
         content: false,
         transfer: 7,
         process: 7,

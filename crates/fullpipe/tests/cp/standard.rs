@@ -222,6 +222,23 @@ fn a_file_that_changes_on_its_way_to_a_pipe_is_no_success() {
     }
 }
 
+/// The runtime would put /dev/null in their place.
+#[test]
+fn what_is_closed_is_no_file() {
+    for (words, code, why) in [
+        ("cp - far:/b <&-", 2, "standard input is closed"),
+        ("cp far:/a - >&-", 5, "standard output is closed"),
+        ("cp -r --files-from - far:/a here <&-", 2, "Bad file descriptor"),
+        ("select --rtt 1ms --rate 1gbit >&-", 5, "cannot write to standard output"),
+        ("cp - far:/b </", 2, "standard input is a folder"),
+    ] {
+        let line = format!("exec {} {words}", env!("CARGO_BIN_EXE_fullpipe"));
+        let done = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(code) && told.contains(why), "{words}: {told}");
+    }
+}
+
 #[test]
 fn what_cannot_be_piped() {
     let host = Host::start();
@@ -230,7 +247,11 @@ fn what_cannot_be_piped() {
     let (folder, a, missing) = (host.far("folder"), host.far("a"), host.far("missing"));
     host.cp().arg(&missing).arg("-").fails_at_once(2, "no such file");
     host.cp().arg(&folder).arg("-").fails(1, "it is a folder");
-    host.cp().arg("-").arg(&folder).stdin(producer(vec![1])).fails(1, "a folder stands where the file should be");
+    host.cp()
+        .arg("-")
+        .arg(&folder)
+        .stdin(producer(vec![1]))
+        .fails(2, "folder: it is a folder; give the name of the new file");
     assert!(leftovers(&host.file("folder")).is_empty() && leftovers(&host.file("")).is_empty());
     host.cp().arg("-T").arg(&a).arg(host.file("folder")).fails(1, "a folder stands where the file should be");
     assert!(leftovers(&host.file("")).is_empty());

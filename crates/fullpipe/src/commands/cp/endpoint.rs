@@ -164,6 +164,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         path: path.to_vec(),
         folder: !args.no_target_directory && (path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1),
         exact: args.no_target_directory,
+        file: false,
         content: sources.iter().any(|source| last(source).is_none()),
         delete: args.delete.then(|| Deletion { filter: filter.clone(), most: args.max_delete }),
         changes: changes.clone(),

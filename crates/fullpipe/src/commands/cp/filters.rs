@@ -194,6 +194,7 @@ impl Filters {
 fn read(flag: &str, file: &Path) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     let read = match file == Path::new("-") {
+        true if crate::closed::stdin() => Err(std::io::Error::from_raw_os_error(libc::EBADF)),
         true => std::io::stdin().read_to_end(&mut text).map(drop),
         false => std::fs::read(file).map(|read| text = read),
     };

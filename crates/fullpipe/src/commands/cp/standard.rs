@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use fullpipe_path::ExitClass;
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::Endpoint;
@@ -16,6 +17,7 @@ use fullpipe_transfer::send::input::Input;
 
 use super::args::Args;
 use super::endpoint::{Place, far};
+use crate::closed;
 use crate::failure::{Failure, Result};
 
 /// Finds the far end and the direction of a copy from standard input or to standard output; `None` if this is another copy.
@@ -38,6 +40,14 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<Option<(Endpoint
     }
     check(args, is(to))?;
     let (endpoint, path, host) = far(args, place)?;
+    for (is_closed, class, name) in [
+        (is(to) && closed::stdout(), ExitClass::Record, "standard output is closed, so the file has nowhere to go"),
+        (is(source) && closed::stdin(), ExitClass::Usage, "standard input is closed, so there is nothing to copy"),
+    ] {
+        if is_closed {
+            return Err(Failure::new(class, format!("{name}; open it, or name a file")));
+        }
+    }
     let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from);
     let failed = |source| TransferError::Local { what: "cannot use standard input or output".into(), source };
     if is(to) {
@@ -54,12 +64,17 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<Option<(Endpoint
         folder: false,
         // A folder of this name is none to copy into.
         exact: true,
+        file: true,
         content: false,
         delete: None,
         changes: Changes::default(),
         process: rand::random(),
     };
-    let input = Input::new(copy(std::io::stdin().as_fd()).map_err(failed)?, name);
+    let input = copy(std::io::stdin().as_fd()).map_err(failed)?;
+    if input.metadata().is_ok_and(|it| it.is_dir()) {
+        return Err(Failure::usage("standard input is a folder; name it as SRC, with -r"));
+    }
+    let input = Input::new(input, name);
     Ok(Some((endpoint, Way::PushInput(Arc::new(input), target))))
 }
 
