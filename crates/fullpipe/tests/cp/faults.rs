@@ -31,6 +31,27 @@ fn a_killed_client_goes_on() {
     });
 }
 
+/// However little was seen to move before.
+#[test]
+fn a_far_end_that_ends_at_once_is_called_again() {
+    let host = Host::start();
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    let (once, to) = (host.file("once"), host.file("to"));
+    // It ends as soon as it has begun to write, the first time only.
+    let text = format!(
+        "if mkdir {} 2>/dev/null; then\n\
+         (until ls {}/.fullpipe.*.partial >/dev/null 2>&1; do sleep 0.01; done; kill -9 $$) &\nfi\nexec {} \"$@\"",
+        once.display(),
+        to.display(),
+        env!("CARGO_BIN_EXE_fullpipe"),
+    );
+    let ends = host.script("ends", &text);
+    let done = host.cp().far_program(&ends).words("--bwlimit 50mbit").arg(host.file("large")).arg(far(&to)).ok();
+    assert!(once.exists() && done.err.contains("connecting again"), "{}", done.err);
+    same(&host.file("large"), &host.file("to/large"));
+}
+
 #[test]
 fn who_writes_and_was_killed_in_a_huge_page_goes_on() {
     let host = Host::in_memory();
