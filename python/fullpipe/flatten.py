@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from fullpipe.run import header_bytes
-from fullpipe.tcp import ETHERNET_HEADER
+from fullpipe.run import UDP, header_bytes
+from fullpipe.tcp import ETHERNET_HEADER, TCP_OPTIONS
 from fullpipe.units import parse_probability, parse_rate, parse_size, parse_time
 
 RUNS_SCHEMA: dict[str, pl.DataType] = {
@@ -120,14 +120,18 @@ A rate may differ from its bytes over its seconds by as much; those of the progr
 """
 
 
-def capacity_bps(rate_bps: int, mtu: int, cc: str) -> float:
+def capacity_bps(rate_bps: int, mtu: int, cc: str, mss: int | None = None) -> float:
     """The payload in bit/s that an emulated path can carry over TCP, or over UDT or UDP (`cc`).
 
     Args:
         rate_bps: The rate of the path in bit/s.
         mtu: Its MTU in bytes.
         cc: The congestion control.
+        mss: The largest segment of TCP with its options (`TCP_MAXSEG`), or the payload of a datagram over
+            UDP, in bytes; None for what the MTU allows.
     """
+    if mss is not None:
+        mtu = min(mtu, mss + header_bytes(cc) - (0 if cc == UDP else TCP_OPTIONS))
     return rate_bps * (mtu - header_bytes(cc)) / (mtu + ETHERNET_HEADER)
 
 
@@ -161,7 +165,7 @@ def no_rate(row: dict[str, Any], result: dict[str, Any]) -> str | None:
         )
     if row["rate_bps"] is None:
         return None
-    capacity = capacity_bps(row["rate_bps"], row["mtu"], row["cc"])
+    capacity = capacity_bps(row["rate_bps"], row["mtu"], row["cc"], row["mss"])
     if row["goodput_bps"] > capacity * (1 + _TOLERANCE):
         return f"{row['goodput_bps'] / 1e9:.4g} Gb/s are above the path's {capacity / 1e9:.4g} Gb/s"
     return None

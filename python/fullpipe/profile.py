@@ -155,7 +155,7 @@ def groups(runs: pl.DataFrame) -> list[Group]:
             by_queue.setdefault(labels[rtt, size], {}).setdefault(rtt, []).append((goodput, id_))
         for queue, by_rtt in by_queue.items():
             rate, mtu = key["rate_bps"], key["mtu"]
-            capacity = None if rate is None or mtu is None else capacity_bps(rate, mtu, key["cc"])
+            capacity = None if rate is None or mtu is None else capacity_bps(rate, mtu, key["cc"], key["mss"])
             points = [point(rtt, (goodput for goodput, _ in by_rtt[rtt]), capacity) for rtt in sorted(by_rtt)]
             ids = {rtt: [id_ for _, id_ in pairs] for rtt, pairs in by_rtt.items()}
             rank = (*(key[name] for name in _CONDITIONS), queue.bdp, queue.size)

@@ -21,7 +21,7 @@ from fullpipe import read_runs, write_parquet
 from fullpipe.analysis.pipeline import analyze_folder
 from fullpipe.campaign import RunSpec
 from fullpipe.errors import RecordError
-from fullpipe.flatten import RUNS_SCHEMA
+from fullpipe.flatten import RUNS_SCHEMA, capacity_bps
 from fullpipe.labels import conditions
 from fullpipe.profile import groups, profile, write_profile
 from fullpipe.run import LabPath
@@ -339,6 +339,14 @@ def test_no_rate_that_is_read_is_above_the_capacity(tmp_path: Path, small: list[
         found = read_runs(tmp_path / "r").runs
     assert 0 < found.height < len(small)
     assert (found["goodput_bps"] <= 1e10 * 8948 / 9014 * 1.001).all()
+
+
+def test_small_packets_carry_less() -> None:
+    for cc, mss, payload, line in [
+        ("cubic", None, 1448, 1514), ("cubic", 536, 524, 590), ("cubic", 9000, 1448, 1514),
+        ("udt", None, 1456, 1514), ("udp", None, 1472, 1514), ("udp", 100, 100, 142),
+    ]:  # fmt: skip
+        assert capacity_bps(10**9, 1500, cc, mss) == pytest.approx(1e9 * payload / line)
 
 
 def test_runs_of_two_hosts_with_one_name_are_told_apart(tmp_path: Path) -> None:
