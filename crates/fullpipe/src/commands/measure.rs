@@ -122,9 +122,9 @@ pub fn run(args: &Args, cli: &clap::Command) -> Result {
     }
     // The samples of a run without an end stay in memory until it is over.
     let usual = Time(if is_unlimited { 1_000_000_000 } else { 100_000_000 });
-    let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| intervals::sample(interval, usual)));
+    let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| intervals::sample_time(interval, usual)));
     run_record::check_sample(sample, if args.sample.is_none() { "--interval" } else { "--sample" })?;
-    if let Some(interval) = args.interval.filter(|interval| interval.0 % sample.0 > 0) {
+    if let Some(interval) = args.interval.filter(|interval| !interval.0.is_multiple_of(sample.0)) {
         let why = format!(
             "--interval {interval} is no multiple of --sample {sample}, where intervals can end; give another --sample, or leave it \
              out"

@@ -15,10 +15,10 @@ use crate::format;
 pub const NEARLY: f64 = 1e-6;
 
 /// The time between samples with which intervals end where they should: a part of the interval that is at most `usual`.
-pub fn sample(interval: Time, usual: Time) -> Time {
+pub fn sample_time(interval: Time, usual: Time) -> Time {
     let parts = interval.0.div_ceil(usual.0.max(1)).max(1);
     // Every interval that people give is a multiple of some of these.
-    let exact = (parts..2 * parts).find(|parts| interval.0 % parts == 0);
+    let exact = (parts..2 * parts).find(|parts| interval.0.is_multiple_of(*parts));
     Time(interval.0 / exact.unwrap_or(parts))
 }
 
@@ -374,7 +374,7 @@ mod tests {
         for (interval, usual, expected) in
             [(1_000, 100, 100), (250, 100, 62), (110, 100, 55), (50, 100, 50), (1_500, 1_000, 750)]
         {
-            let sample = sample(ms(interval), ms(usual));
+            let sample = sample_time(ms(interval), ms(usual));
             assert_eq!((sample.0 / 1_000_000, ms(interval).0 % sample.0), (expected, 0), "{interval}");
         }
     }
@@ -432,7 +432,7 @@ mod tests {
         let rest = intervals.rest().unwrap();
         assert_eq!(
             (rest.bytes, rest.line()),
-            (500, "   0.510-0.512     2.000 Mb/s             -             -           -".into())
+            (500, " 0.510-0.512     2.000 Mb/s             -             -           -".into())
         );
     }
 
