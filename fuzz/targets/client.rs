@@ -57,6 +57,7 @@ fn run(script: Script) {
         path,
         folder: true,
         exact: false,
+        file: false,
         content: false,
         transfer: 7,
         process: 7,

@@ -86,6 +86,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         path: b"/".to_vec(),
         folder: true,
         exact: false,
+        file: false,
         content: bit(2),
         transfer: 7,
         process: 7,
