@@ -112,7 +112,7 @@ pub struct Job {
     pub until: Option<Time>,
     /// Virtual time for which the other programs run on at the end: a last message may be on its way to them.
     pub linger: Time,
-    /// Payload of the packets of a measurement, bytes, where it is less than the MTU allows.
+    /// Largest segment or datagram of a measurement, bytes, where one is asked for (`mss` of its transport).
     #[serde(default)]
     pub mss: Option<u16>,
 }

@@ -21,7 +21,7 @@ pub struct Circumstances {
     /// Largest rate of payload that the path can carry, bit/s, if it is known.
     pub capacity: Option<f64>,
     /// Whether traffic of others takes a part of it.
-    pub is_shared: bool,
+    pub has_cross: bool,
     /// Start of the run's clock on this host's `CLOCK_MONOTONIC`, ns.
     pub zero_ns: u64,
     /// Round-trip time before the first byte of data, ns.
@@ -244,7 +244,7 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
     let evidence = |goodput: f64| Evidence {
         goodput,
         lost: again / (again + bytes as f64).max(1.0),
-        capacity: capacity.filter(|_| !known.is_shared),
+        capacity: capacity.filter(|_| !known.has_cross),
         pacing: paced_payload_bps(&request.transport, sender.report.end.mss, sender.report.end.mtu),
         has_cwnd: has_cwnd(&request.transport),
         cpu: cpu_sender.max(cpu_receiver) / f64::from(request.transport.streams),

@@ -42,7 +42,7 @@ pub struct MeasureOptions {
     /// Largest rate of payload that the path can carry, bit/s, if it is known. It helps to name the bottleneck.
     pub capacity: Option<f64>,
     /// Whether traffic of others takes a part of the capacity.
-    pub is_shared: bool,
+    pub has_cross: bool,
     /// Whether to refuse buffers larger than memory.
     pub check_memory: bool,
     /// Key that proves that this client holds the server's token; `None` without a token.
@@ -220,8 +220,8 @@ impl<'a> Ready<'a> {
         let wall_s = (sys::now_ns() - self.started_ns) as f64 / 1e9;
         let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
         let interrupted = watcher.is_interrupted();
-        let &MeasureOptions { capacity, is_shared, omit, .. } = self.options;
-        let known = Circumstances { capacity, is_shared, zero_ns, rtt_ns, wall_s, omit, interrupted, directions };
+        let &MeasureOptions { capacity, has_cross, omit, .. } = self.options;
+        let known = Circumstances { capacity, has_cross, zero_ns, rtt_ns, wall_s, omit, interrupted, directions };
         Ok(combine(request, &known, sender, receiver))
     }
 }
@@ -245,10 +245,10 @@ fn kernels_rtt_us(control: &Control) -> Result<u64, NetError> {
     Ok(info.get("min_rtt").or_else(|| info.get("rtt")).unwrap_or(0))
 }
 
-/// Time in which the data port must answer: longer than asked for where round trips are long.
+/// Time in which the data port must answer: longer than asked for where round trips are long, but not than a run may stall.
 fn first_answer(control: &Control, options: &MeasureOptions) -> Result<Duration, NetError> {
     let handshake = Duration::from_micros(kernels_rtt_us(control)?) * 4;
-    Ok(options.first_answer.max(handshake.min(options.connect)))
+    Ok(options.first_answer.max(handshake.min(options.connect).min(options.stall)))
 }
 
 fn connect(host: &Host, from: &LocalEnd, timeout: Duration) -> Result<Control, NetError> {
@@ -316,7 +316,7 @@ fn call_streams(
 }
 
 /// Connects all streams at once; one after the other would take n round trips. `is_shared` tells whether they go to the
-/// server's own port. A stream that is not answered in the first time is tried again, for the second, if another one was: then the
+/// server's own port. A stream that is not answered in time (`first_answer`) is tried again (`within`) if another one was: then the
 /// port is open.
 fn connect_streams(
     connector: &dyn Connector,

@@ -388,7 +388,7 @@ fn on_host(
             FIRST_ANSWER.min(args.stall().duration())
         },
         capacity: lab.map(|lab| lab.capacity(&run.transport)),
-        is_shared: lab.is_some_and(|lab| lab.cross.is_some()),
+        has_cross: lab.is_some_and(|lab| lab.cross.is_some()),
         check_memory: args.guest.is_none(),
         proof_key: key,
         omit: args.omit().map(Time::duration),

@@ -62,7 +62,7 @@ pub fn write(
     let request = Request { transport: run.transport.clone(), workload, direction, seed: run.seed, sample: run.sample };
     let known = Circumstances {
         capacity: lab.map(|lab| lab.capacity(&run.transport)),
-        is_shared: lab.is_some_and(|lab| lab.cross.is_some()),
+        has_cross: lab.is_some_and(|lab| lab.cross.is_some()),
         zero_ns: trace.zero_ns,
         rtt_ns: (finished.rtt_s * 1e9) as u64,
         wall_s: took.as_secs_f64(),
