@@ -107,7 +107,8 @@ class LabPath:
             UsageError: The testbed cannot have such a path.
         """
         if self.rtt > _MAX_RTT_NS:
-            raise UsageError(f"path rtt: {format_time(self.rtt)} is over 5s; give less")
+            most = format_time(_MAX_RTT_NS)
+            raise UsageError(f"path rtt: {format_time(self.rtt)} is over {most}; give less")
         if self.rate < _MIN_RATE_BPS:
             raise UsageError(f"path rate: {format_rate(self.rate)} is below 8kbit; give more")
         if self.jitter is not None and 2 * self.jitter > self.rtt:

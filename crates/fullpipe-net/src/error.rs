@@ -353,7 +353,7 @@ impl NetError {
         match self {
             NetError::Listen { address, source } => {
                 format!(
-                    "it has no free port for data streams at {address} ({source}); widen --data-ports, yours or that of its operator"
+                    "it has no free port for data streams at {address} ({source}); widen --data-ports: the one that you gave, or else its operator's"
                 )
             }
             NetError::NoSuchCc { name, available } => {

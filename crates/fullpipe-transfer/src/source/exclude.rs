@@ -3,8 +3,8 @@
 //! A pattern without a slash matches the last component of a name, at any depth (`*.tmp`). A pattern with a slash matches
 //! the whole name below the source (`raw/**`, `*/scratch`), which the source's own name may precede (`top/raw`). A slash or
 //! `./` at the beginning counts as one, so `./raw` matches directly below the source only. A pattern that ends with a slash
-//! matches folders only. `*` and `?` do not match a slash; `**` does. `raw/***` is `raw/` and `raw/**`, as in rsync. `[a-z]` and `{a,b}` are alternatives. Of all patterns the
-//! first that matches decides, as in rsync. Excluding a folder excludes all of its content.
+//! matches folders only. `*` and `?` do not match a slash; `**` does. `raw/***` is `raw/` and `raw/**`. `[a-z]` and `{a,b}` are
+//! alternatives. Of all patterns the first that matches decides, as in rsync. Excluding a folder excludes all of its content.
 
 use std::path::Path;
 
@@ -110,7 +110,7 @@ impl Exclude {
             if whole.contains("***") {
                 return Err(wrong(
                     rule,
-                    &"'***' means a folder and all in it, as the last part of 'FOLDER/***'; write '**'",
+                    &"'***' may only be the last part of 'FOLDER/***', the folder and all in it; write '**'",
                 ));
             }
             let glob = glob::glob(&whole).map_err(|why| wrong(rule, &why))?;

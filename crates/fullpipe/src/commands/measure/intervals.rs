@@ -303,7 +303,8 @@ impl Intervals {
 
     /// Decimals that tell the ends of intervals apart.
     fn digits(&self, begin_s: f64, end_s: f64) -> usize {
-        let is_multiple = |unit: f64| ((self.every_s / unit).round() * unit - self.every_s).abs() < NEARLY;
+        let is_multiple =
+            |unit: f64| ((self.every_s / unit).round() * unit - self.every_s).abs() < NEARLY * self.every_s;
         let tells = |unit: f64| is_multiple(unit) && end_s - begin_s >= unit;
         if tells(0.1) {
             1

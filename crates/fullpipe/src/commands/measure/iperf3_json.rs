@@ -251,10 +251,10 @@ impl Parsed {
     fn intervals(&self, every_s: f64) -> Vec<Value> {
         let ticks = self.client();
         let omitted = self.omitted_until_s().map_or(0, |until_s| {
-            let counted = ticks.iter().position(|tick| time_s(tick) >= until_s);
-            counted.map_or(ticks.len(), |base| base + 1)
+            let base = ticks.iter().position(|tick| time_s(tick) >= until_s);
+            base.map_or(ticks.len(), |base| base + 1)
         });
-        let (before, after) = ticks.split_at(omitted.min(ticks.len()));
+        let (before, after) = ticks.split_at(omitted);
         let base = before.last().cloned().unwrap_or_default();
         let mut all = self.cut(&Tick::new(), before, every_s, true);
         all.extend(self.cut(&base, after, every_s, false));
