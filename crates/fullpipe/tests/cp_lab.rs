@@ -47,6 +47,26 @@ fn the_testbed_reads_and_writes_at_the_top_too() {
     assert_eq!(fs::read(&top.0).unwrap(), fs::read(&source).unwrap());
 }
 
+/// The longest round trip that the testbed has, beyond that to the Moon.
+#[test]
+fn over_a_round_trip_of_five_seconds() {
+    for transport in ["tcp", "udt"] {
+        let (_dir, source, to) = a_file_and_a_folder(100_000);
+        let path = format!("lab:rtt=5s,rate=10mbit:{}/", to.display());
+        let words = ["cp", "--transport", transport, source.to_str().unwrap(), &path];
+        let (code, text) = error(&common::fullpipe_args(&words));
+        assert_eq!(code, 0, "{transport}: {text}");
+        assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
+    }
+    for transport in ["tcp", "udt"] {
+        let words = format!("measure lab:rtt=5s,rate=10mbit --transport {transport} --duration 30s");
+        let (code, text) = error(&common::fullpipe(&words));
+        assert_eq!(code, 0, "{transport}: {text}");
+    }
+    let (code, text) = error(&common::fullpipe("measure lab:rtt=5001ms,rate=10mbit"));
+    assert!(code == 2 && text.contains("is over 5s"), "{text}");
+}
+
 #[test]
 fn into_the_testbed() {
     let (dir, source, to) = a_file_and_a_folder(3_000_000);

@@ -262,6 +262,14 @@ fn small_packets_fill_the_path_and_are_counted_one_by_one() {
     assert!(count(later, "sent") >= count(later, "received") + count(later, "lost"), "{later}");
 }
 
+/// Who waits for what was lost has nothing to send, whatever its buffer.
+#[test]
+fn heavy_loss_is_no_small_buffer() {
+    let result =
+        json_lines(&fullpipe("measure lab:rtt=10ms,rate=100mbit,loss=0.5 --duration 10s --json")).pop().unwrap();
+    assert!(result["retransmits"].as_u64() > Some(10) && result["bottleneck"] == "cwnd", "{result}");
+}
+
 /// Others' traffic leaves a part of the path.
 #[test]
 fn a_path_that_is_shared_is_full_too() {

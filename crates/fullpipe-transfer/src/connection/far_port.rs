@@ -262,6 +262,16 @@ fn is_late(connected: &Result<Box<dyn DataStream>, NetError>) -> bool {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_port_beyond_a_long_path_has_longer_to_answer() {
+        let s = Duration::from_secs;
+        for (stall, rtt_ns, expected) in
+            [(60, 0, 3), (60, 366_000_000, 3), (60, 2_700_000_000, 10), (2, 2_700_000_000, 2)]
+        {
+            assert_eq!(first_answer(s(stall), rtt_ns).as_secs(), expected, "{stall} {rtt_ns}");
+        }
+    }
+
     /// A lost SYN is sent again after a second, and another connection is there by then.
     #[test]
     fn a_connection_that_takes_long_is_not_waited_for_once_others_are_there() {
