@@ -347,7 +347,7 @@ fn explain_names_the_flags_that_decide() {
 fn what_json_says() {
     let host = Host::start();
     write(host.file("a\nb"), bytes(12 * MIB, 1));
-    let done = host.cp().words("--json --pacing 60mbit").arg(host.file("a\nb")).arg(host.far("to")).ok();
+    let done = host.cp().words("--json --pacing 30mbit").arg(host.file("a\nb")).arg(host.far("to")).ok();
     let lines = done.json();
     let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
     assert_eq!((kinds.first(), kinds.last()), (Some(&"transport"), Some(&"done")), "{kinds:?}");
