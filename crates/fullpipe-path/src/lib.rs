@@ -27,7 +27,7 @@ pub use dscp::Dscp;
 pub use exit::{Classified, ExitClass};
 pub use host::Host;
 pub use lab_host::{HostQueue, LabHost};
-pub use path::{LabPath, Modality, Path};
+pub use path::{LabPath, Modality, Path, payload_rate};
 pub use path_change::PathChange;
 pub use path_error::PathError;
 pub use run::{DirectIo, Direction, DiskAccess, Run};

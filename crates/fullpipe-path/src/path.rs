@@ -109,6 +109,10 @@ impl Modality {
             Modality::Oc192 => "oc192",
         }
     }
+    /// Returns the modality of this name, if there is one.
+    pub fn named(name: &str) -> Option<Modality> {
+        [Modality::TenGigE, Modality::Oc192].into_iter().find(|modality| modality.name() == name)
+    }
 }
 
 /// A dedicated connection that the testbed emulates.
@@ -230,7 +234,7 @@ impl LabPath {
 
     /// Returns the bytes that a packet of `ip_bytes` takes on the line.
     pub fn line_bytes(&self, ip_bytes: u64) -> u64 {
-        ip_bytes + ETHERNET_HEADER + self.modality.map_or(0, Modality::overhead)
+        line_bytes(ip_bytes, self.modality)
     }
 
     /// Whether an end has a disk.
@@ -258,19 +262,9 @@ impl LabPath {
         keys.into_iter().filter_map(|(key, has)| has.then_some(key)).collect()
     }
 
-    /// Returns the largest rate of payload that a transport can carry, bit/s. Packets are as large as the MTU or the transport's
-    /// `mss` lets them be, and have 20 bytes of IPv4 header. TCP adds 20 bytes of header and 12 of timestamps (RFC 7323); UDP adds
-    /// 8 bytes of header, and UDT 16 more.
+    /// Returns the largest rate of payload that a transport can carry, bit/s, as [`payload_rate`] does.
     pub fn capacity(&self, transport: &Transport) -> f64 {
-        let most = u64::from(self.mtu) - IPV4_HEADER;
-        let mss = transport.mss.map_or(most, u64::from);
-        // Bytes after IPv4's header, and how many of them are no payload.
-        let (bytes, headers) = match transport.protocol() {
-            Protocol::Tcp => (most.min(mss + 20), 32),
-            Protocol::Udt => (most, 24),
-            Protocol::Udp => (most.min(mss + 8), 8),
-        };
-        self.rate.0 as f64 * (bytes - headers) as f64 / self.line_bytes(IPV4_HEADER + bytes) as f64
+        payload_rate(self.rate.0 as f64, self.mtu, self.modality, transport)
     }
 
     /// Returns this path if there can be one like it.
@@ -324,6 +318,26 @@ impl LabPath {
     pub fn impaired(&self) -> bool {
         self.impaired_forward() || !self.loss_back.is_zero()
     }
+}
+
+/// Returns the bytes that a packet of `ip_bytes` takes on a line.
+fn line_bytes(ip_bytes: u64, modality: Option<Modality>) -> u64 {
+    ip_bytes + ETHERNET_HEADER + modality.map_or(0, Modality::overhead)
+}
+
+/// Returns the largest rate of payload that a transport can carry over a line of `rate_bps`, bit/s. Packets are as large as the
+/// MTU or the transport's `mss` lets them be, and have 20 bytes of IPv4 header. TCP adds 20 bytes of header and 12 of timestamps
+/// (RFC 7323); UDP adds 8 bytes of header, and UDT 16 more.
+pub fn payload_rate(rate_bps: f64, mtu: u32, modality: Option<Modality>, transport: &Transport) -> f64 {
+    let most = u64::from(mtu).saturating_sub(IPV4_HEADER);
+    let mss = transport.mss.map_or(most, u64::from);
+    // Bytes after IPv4's header, and how many of them are no payload.
+    let (bytes, headers) = match transport.protocol() {
+        Protocol::Tcp => (most.min(mss + 20), 32),
+        Protocol::Udt => (most, 24),
+        Protocol::Udp => (most.min(mss + 8), 8),
+    };
+    rate_bps * bytes.saturating_sub(headers) as f64 / line_bytes(IPV4_HEADER + bytes, modality) as f64
 }
 
 fn bdp(rate: Rate, rtt: Time) -> u64 {

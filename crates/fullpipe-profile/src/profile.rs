@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use fullpipe_path::storage::Operation;
-use fullpipe_path::{Classified, ExitClass, Probability, Protocol, Rate, Size, Transport, Workload};
+use fullpipe_path::{
+    Classified, ExitClass, Modality, Probability, Protocol, Rate, Size, Transport, Workload, payload_rate,
+};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -157,6 +159,15 @@ impl Conditions {
         let rtt = format!("rtt={rtt_ms}ms");
         let parts: Vec<String> = [rtt].into_iter().chain(self.parts(queue.map(|q| q.to_string()))).collect();
         format!("lab:{}", parts.join(","))
+    }
+
+    /// Returns the largest rate of payload that a transport can carry over a line of `bps` here, bit/s: what the headers of its
+    /// packets leave, or all of it where the packets' size is not known.
+    pub fn payload_rate(&self, bps: f64, transport: &Transport) -> f64 {
+        let Some(mtu) = self.mtu else { return bps };
+        let modality = self.modality.as_deref().and_then(Modality::named);
+        let mss = self.mss.or(transport.mss);
+        payload_rate(bps, mtu, modality, &Transport { mss, ..transport.clone() })
     }
 
     /// The properties but for the direction, each as `name=value`, with this queue.

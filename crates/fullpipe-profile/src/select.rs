@@ -137,7 +137,8 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     let capacity_bps = asked_bps.into_iter().chain(conditions.rate_bps).reduce(f64::min);
     // Student's interval knows no capacity, and the profile's path may be faster than the query's.
     for choice in ranking.iter_mut().chain([&mut choice]) {
-        choice.expected.limit(capacity_bps.unwrap_or(f64::INFINITY));
+        let most = capacity_bps.map(|bps| conditions.payload_rate(bps, &choice.transport));
+        choice.expected.limit(most.unwrap_or(f64::INFINITY));
     }
     Ok(Selection {
         certain: needed.is_empty(),
@@ -335,14 +336,17 @@ mod tests {
         let p = profile(&[TEN], &[(0, Spec("cubic", 10, "1GB", 3, 9.9, Some(0.3)))]);
         let expected = |query: &Query| select(&p, query).unwrap().ranking[0].expected.clone();
         let own = expected(&query());
-        assert!(own.mean_bps == 9.9e9 && own.low_bps < Some(9.9e9) && own.high_bps == Some(1e10), "{own:?}");
+        // Of 9,014 bytes of each packet, 8,948 are data.
+        let payload = |bps: f64| bps * 8948.0 / 9014.0;
+        assert!(own.mean_bps == 9.9e9 && own.low_bps < Some(9.9e9) && own.high_bps == Some(payload(1e10)), "{own:?}");
         assert!(!own.at_capacity);
-        // The interval of the faster path's runs, 9.15 to 10, is above this path's capacity, or reaches below it.
+        // The interval of the faster path's runs, 9.15 to 9.93, is above this path's capacity, or reaches below it.
         for (rate, low) in [(8_000_000_000, None), (9_500_000_000, own.low_bps)] {
             let slower = Query { rate: Some(Rate(rate)), ..query() };
             let (got, choice) = (expected(&slower), select(&p, &slower).unwrap().choice);
-            assert!(got.mean_bps == rate as f64 && got.at_capacity, "{got:?}");
-            assert_eq!((got.low_bps, got.high_bps), (low, low.map(|_| rate as f64)));
+            let most = payload(rate as f64);
+            assert!(got.mean_bps == most && got.at_capacity, "{got:?}");
+            assert_eq!((got.low_bps, got.high_bps), (low, low.map(|_| most)));
             assert_eq!(choice.expected, got);
         }
     }
