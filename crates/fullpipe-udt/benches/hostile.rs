@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../tests/sim/gaps.rs"]
-mod gaps;
 #[allow(dead_code)]
-#[path = "../tests/sim/mod.rs"]
+#[path = "../tests/protocol/sim/mod.rs"]
 mod sim;
 
 use std::time::Instant;
 
-use gaps::Gaps;
+use sim::gaps::Gaps;
 
 const GAPS: u32 = 100_000;
 /// Most that a datagram may cost, nanoseconds.

@@ -1,9 +1,5 @@
 //! Text that another host sends is shown with its control, bidirectional and invisible characters escaped.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Server, error, fullpipe, fullpipe_args};
+use crate::common::{Server, error, fullpipe, fullpipe_args};
 use fullpipe_transfer::protocol::frame;
 use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PLAIN, PROTOCOL};
 use fullpipe_transfer::protocol::message::{Message, Options, Setup, Target, Task};

@@ -1,12 +1,8 @@
 //! A server that reports what cannot be: no number of it becomes a result.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::net::{Shutdown, TcpListener, TcpStream};
 
-use common::{Server, error, fullpipe};
+use crate::common::{Server, error, fullpipe};
 use fullpipe_net::sample::Sample;
 use fullpipe_net::wire::{self, Frame, Message, Report};
 

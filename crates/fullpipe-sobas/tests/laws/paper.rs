@@ -1,10 +1,7 @@
 //! The paper's own algorithm: its states, and what it does on its own kind of path.
 
-#[allow(dead_code, reason = "the adaptive law is asked for more")]
-mod sim;
-
+use crate::sim::{Cc, MSS, Path, Sim, config, eight};
 use fullpipe_sobas::{Action, Algorithm, Observation, Sobas, State, Train, Why};
-use sim::{Cc, MSS, Path, Sim, config, eight};
 
 const MS: u64 = 1_000_000;
 

@@ -1,14 +1,10 @@
 //! `measure --iperf3-json` beside the output of iperf3 itself: one parser reads both.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use common::{Server, error, fullpipe};
+use crate::common::{Server, error, fullpipe};
 use serde_json::Value;
 
 /// What iperf3 has and a record has not: addresses and descriptors of sockets, blocks, and the split of processor time into user

@@ -1,9 +1,5 @@
 //! What `fullpipe serve` answers over HTTP: `--metrics` to Prometheus, `--http` to path controllers.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use common::{NO_CONFIG, Server, error};
+use crate::common::{NO_CONFIG, Server, error, fullpipe};
 use socket2::{Domain, Socket, Type};
 
 /// What a server answers at a path below one of its URLs, with its headers.
@@ -97,10 +93,10 @@ fn counts_are_those_of_what_was_served() {
 fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = common::fullpipe(&format!("serve --port 0 --bind 127.0.0.1 --metrics {address}"));
+    let output = fullpipe(&format!("serve --port 0 --bind 127.0.0.1 --metrics {address}"));
     let (code, text) = error(&output);
     assert!(code == 3 && text.contains(&format!("--metrics {address}: cannot listen there")), "{code} {text}");
-    let (code, text) = error(&common::fullpipe("serve --metrics nowhere"));
+    let (code, text) = error(&fullpipe("serve --metrics nowhere"));
     assert!(code == 2 && text.contains("give a port, or an address of this host with a port"), "{code} {text}");
 }
 
@@ -112,7 +108,7 @@ fn a_path_controller_gets_what_select_prints() {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains("Content-Type: application/json\r\n"), "{head}");
-        let printed = common::fullpipe(&format!("select --rtt 91.6ms --rate {rate} --loss 1e-5 --size 1GB --json"));
+        let printed = fullpipe(&format!("select --rtt 91.6ms --rate {rate} --loss 1e-5 --size 1GB --json"));
         assert_eq!(body, String::from_utf8_lossy(&printed.stdout).trim_end());
         let selection: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(selection["choice"]["expected"]["at_capacity"], at_capacity, "{rate}");
@@ -209,7 +205,7 @@ fn an_alto_client_gets_the_rates_of_the_selection() {
         (costs["cost-map"].clone(), parameters["congestion-control-algorithm"].clone())
     };
     let best = |words: &str, most_streams: u64| {
-        let printed = common::fullpipe(&format!("select --json --rtt 91.6ms {words}"));
+        let printed = fullpipe(&format!("select --json --rtt 91.6ms {words}"));
         let selection: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
         let ranking = selection["ranking"].as_array().unwrap().clone();
         let is = |one: &&serde_json::Value| {
@@ -236,7 +232,7 @@ fn an_alto_client_gets_the_rates_of_the_selection() {
         (format!("--alto {}", file.display()), "--http"),
         ("--http 0 --alto /nowhere".to_owned(), "--alto /nowhere: it cannot be read: No such file"),
     ] {
-        let (code, text) = error(&common::fullpipe(&format!("serve --port 0 --bind 127.0.0.1 {flags}")));
+        let (code, text) = error(&fullpipe(&format!("serve --port 0 --bind 127.0.0.1 {flags}")));
         assert!(code == 2 && text.contains(says), "{code} {text}");
     }
     // Without the file there are no maps.
@@ -288,7 +284,7 @@ fn a_path_controller_needs_the_token_if_there_is_one() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{fields}: {answer}");
     }
     // Other hosts only with a token.
-    let (code, text) = error(&common::fullpipe("serve --port 0 --bind 127.0.0.1 --http 0.0.0.0:0"));
+    let (code, text) = error(&fullpipe("serve --port 0 --bind 127.0.0.1 --http 0.0.0.0:0"));
     assert!(code == 2 && text.contains("add --http-token-file FILE"), "{code} {text}");
     // Who may read the file has the token.
     let about = |server: &Server| -> Vec<String> {
@@ -303,7 +299,7 @@ fn a_path_controller_needs_the_token_if_there_is_one() {
     assert_eq!(about(&server), [format!("{shown} can be read by ANYONE on this host (mode 0644): chmod 600 {shown}")]);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o620)).unwrap();
     let flags = format!("serve --port 0 --bind 127.0.0.1 --http 0 --http-token-file {}", file.display());
-    let (code, text) = error(&common::fullpipe(&flags));
+    let (code, text) = error(&fullpipe(&flags));
     assert!(
         code == 2 && text.contains("--http-token-file: ") && text.contains("can be written by its group"),
         "{text}"
@@ -311,6 +307,6 @@ fn a_path_controller_needs_the_token_if_there_is_one() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&file, "short\n").unwrap();
     let flags = format!("serve --port 0 --bind 127.0.0.1 --http 0 --http-token-file {}", file.display());
-    let (code, text) = error(&common::fullpipe(&flags));
+    let (code, text) = error(&fullpipe(&flags));
     assert!(code == 2 && text.contains("must have 16 characters or more"), "{code} {text}");
 }

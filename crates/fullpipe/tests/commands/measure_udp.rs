@@ -1,14 +1,9 @@
 //! `measure --transport udp`: datagrams at a rate, over loopback and in the testbed.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-#[path = "common/firewall.rs"]
-mod firewall;
-
 use std::time::{Duration, Instant};
 
-use common::{Server, error, fullpipe, json_lines, without_real};
+use crate::common::{Server, error, fullpipe, json_lines, without_real};
+use crate::firewall;
 use serde_json::Value;
 
 fn measure(target: &str, flags: &str) -> Vec<Value> {

@@ -1,15 +1,11 @@
 //! What `fullpipe measure` shows while it measures and of a part of a run: intervals, what is omitted, interruption, repetition.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::{Server, error, fullpipe, json_lines};
+use crate::common::{NO_CONFIG, Server, error, fullpipe, json_lines};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -213,7 +209,7 @@ fn on_terminal(rows: u16, words: &str) -> (String, String) {
     let size = Winsize { ws_row: rows, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
     let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
-    command.args(words.split_whitespace()).env("XDG_CONFIG_HOME", common::NO_CONFIG).env("TERM", "xterm");
+    command.args(words.split_whitespace()).env("XDG_CONFIG_HOME", NO_CONFIG).env("TERM", "xterm");
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(slave).spawn().unwrap();
     // What holds the other side of the terminal would keep it open.
     drop(command);

@@ -1,16 +1,12 @@
 //! `measure mount:` on real mounts: sshfs (FUSE) on this host, NFS between the ends of an emulated path.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{error, fullpipe, json_lines};
+use crate::common::{error, fullpipe, json_lines, without_real};
 use serde_json::Value;
 
 /// Where Debian and Fedora have the other end of sshfs.
@@ -279,7 +275,7 @@ fn an_nfs_mount_over_a_path_is_measured_at_the_rate_of_the_path() {
 
 /// The first and the last lines of the records of a measurement over an emulated path, with `real` left out.
 fn in_lab(path: &str, flags: &str) -> Vec<Value> {
-    common::without_real(
+    without_real(
         json_lines(&fullpipe(&format!("measure lab:{path} --json {flags}")))
             .into_iter()
             .filter(|line| line["kind"] != "sample")

@@ -1,15 +1,11 @@
 //! The engine over loopback: real sockets, real processes.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Server, error, fullpipe, json_lines};
+use crate::common::{Server, error, fullpipe, json_lines};
 
 fn measure(server: &Server, flags: &str) -> Vec<serde_json::Value> {
     json_lines(&fullpipe(&format!("measure {} --json {flags}", server.address)))

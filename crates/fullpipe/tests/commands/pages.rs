@@ -1,13 +1,9 @@
 //! Completions and manual pages, as a shell and `man` take them.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::{error, fullpipe, fullpipe_args};
+use crate::common::{error, fullpipe, fullpipe_args};
 
 #[test]
 fn bash_completes_a_flag() {

@@ -1,14 +1,10 @@
 //! Copies on a kernel that lacks the newer system calls, as old distributions do, and containers whose filter of system calls
 //! does not know them.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{Server, error, fullpipe_args};
+use crate::common::{Server, error, fullpipe_args};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 /// System calls that Linux 4.18 does not have, and that fullpipe makes.

@@ -1,5 +1,7 @@
 //! Two ends over a simulated path, in simulated time.
 
+pub mod gaps;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;

@@ -1,12 +1,8 @@
 //! The testbed with the real guest kernel, which the tests' command builds first.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{error, fullpipe, fullpipe_args, json_lines, without_real};
+use crate::common::{error, fullpipe, fullpipe_args, json_lines, without_real};
 use fullpipe_path::{Buffer, LabPath, Transport};
 
 #[test]
@@ -632,7 +628,7 @@ fn a_transfer_finds_out_what_its_path_loses() {
     const SIZE: u64 = 200_000_000;
     let dir = tempfile::tempdir().unwrap();
     // Over paths that lose nothing, this profile knows CUBIC only.
-    let mut profile: serde_json::Value = serde_json::from_str(include_str!("../shipped.json")).unwrap();
+    let mut profile: serde_json::Value = serde_json::from_str(include_str!("../../shipped.json")).unwrap();
     let lossless: Vec<bool> =
         profile["paths"].as_array().unwrap().iter().map(|path| path["loss"].as_f64() == Some(0.0)).collect();
     profile["entries"].as_array_mut().unwrap().retain(|entry| {

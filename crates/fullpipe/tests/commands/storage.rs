@@ -1,15 +1,11 @@
 //! `measure disk:`: what it reads and writes, and that it leaves a folder as it was.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{error, fullpipe, fullpipe_args, json_lines};
+use crate::common::{error, fullpipe, fullpipe_args, json_lines};
 use serde_json::Value;
 
 /// A folder that is more likely than /tmp to be on a disk.

@@ -1,9 +1,7 @@
 //! The adaptive law against simulated paths: what it is held to.
 
-mod sim;
-
+use crate::sim::{Cc, Cross, Path, Sim, config, eight};
 use fullpipe_sobas::{Algorithm, Config, State, Why};
-use sim::{Cc, Cross, Path, Sim, config, eight};
 
 fn adaptive() -> Option<Config> {
     Some(config(Algorithm::Adaptive))

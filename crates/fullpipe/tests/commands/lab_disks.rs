@@ -1,15 +1,11 @@
 //! `fullpipe measure` between the disks of an emulated path.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
-use common::error;
+use crate::common::{error, fullpipe, json_lines};
 
 /// The first and the last line of the record of a run of 100 MB over 2 ms.
 fn measure(disks: &str, flags: &str) -> (serde_json::Value, serde_json::Value) {
     let command = format!("measure lab:rtt=2ms,rate=10gbit,{disks} --size 100MB --buffer 16MB --json {flags}");
-    let mut lines = common::json_lines(&common::fullpipe(&command));
+    let mut lines = json_lines(&fullpipe(&command));
     let last = lines.pop().unwrap();
     (lines.remove(0), last)
 }
@@ -55,7 +51,7 @@ fn what_no_run_between_disks_can_be_is_refused() {
         ("disk=1GB/s", "--size 1GB --transport udp --pacing 100mbit", "a copy cannot use it"),
         ("loss=0", "--size 1GB --block 1MiB", "add mount=nfs or disk=1GB/s to the path"),
     ] {
-        let (code, text) = error(&common::fullpipe(&format!("measure lab:rtt=2ms,rate=10gbit,{path} {flags}")));
+        let (code, text) = error(&fullpipe(&format!("measure lab:rtt=2ms,rate=10gbit,{path} {flags}")));
         assert!(code == 2 && text.contains(why), "{path} {flags}: {text}");
     }
 }

@@ -1,7 +1,5 @@
 //! `fullpipe select`: what it prints of a choice.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
 use std::io::Write;
 use std::process::{Command, Output};
 

@@ -1,11 +1,7 @@
 //! Wrong input: one clear error that names the thing and the remedy, the documented exit code, and no
 //! file that looks whole.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
-use common::{error, fullpipe, fullpipe_args};
+use crate::common::{error, fullpipe, fullpipe_args};
 
 const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/scenarios/ping.toml");
 
@@ -97,7 +93,7 @@ fn wrong_words_name_the_thing() {
 #[test]
 fn what_ssh_says_of_its_configuration() {
     let words = ["cp", "--ssh", "ssh -F '/no/such config'", "Cargo.toml", "no-such-host:"];
-    let (code, text) = error(&common::fullpipe_args(&words));
+    let (code, text) = error(&fullpipe_args(&words));
     assert!(code == 4 && text.contains("/no/such config"), "{code}: {text}");
 }
 

@@ -1,10 +1,6 @@
 //! What this host's limits cost, asked as a person asks.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
-use common::{Server, error, fullpipe, json_lines};
+use crate::common::{Server, error, fullpipe, json_lines};
 
 #[test]
 fn this_host() {

@@ -1,12 +1,7 @@
 //! What `measure` lets its user set of the sockets, and both directions at once, over loopback.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-#[path = "common/firewall.rs"]
-mod firewall;
-
-use common::{Server, error, fullpipe, json_lines};
+use crate::common::{NO_CONFIG, Server, error, fullpipe, json_lines};
+use crate::firewall;
 use serde_json::Value;
 
 fn measure(server: &Server, flags: &str) -> Vec<Value> {
@@ -95,7 +90,7 @@ fn a_server_that_ends_after_one_client_refuses_another_at_once() {
     let words = format!("measure {} --bidir --duration 5s --pacing 10mbit --quiet", server.address);
     let mut first = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
         .args(words.split_whitespace())
-        .env("XDG_CONFIG_HOME", common::NO_CONFIG)
+        .env("XDG_CONFIG_HOME", NO_CONFIG)
         .spawn()
         .unwrap();
     server.log_with("begin", 2);
@@ -311,7 +306,7 @@ fn a_run_without_a_limit_ends_with_ctrl_c() {
     let words = format!("measure {} {flags} {}", server.address, file.display());
     let client = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
         .args(words.split_whitespace())
-        .env("XDG_CONFIG_HOME", common::NO_CONFIG)
+        .env("XDG_CONFIG_HOME", NO_CONFIG)
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();

@@ -1,13 +1,9 @@
 //! `fullpipe cp` into the testbed.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 
-use common::error;
+use crate::common::{error, fullpipe, fullpipe_args, json_lines};
 
 fn a_file_and_a_folder(bytes: usize) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -37,13 +33,13 @@ fn the_testbed_reads_and_writes_at_the_top_too() {
     // The folder is not there yet.
     for (from, to) in [(source.as_path(), format!("{name}/")), (&top.0.join("file"), format!("{}/", to.display()))] {
         let path = format!("lab:rtt=1ms,rate=1gbit:{to}");
-        let (code, text) = error(&common::fullpipe_args(&["cp", from.to_str().unwrap(), &path]));
+        let (code, text) = error(&fullpipe_args(&["cp", from.to_str().unwrap(), &path]));
         assert_eq!(code, 0, "{text}");
     }
     assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
     fs::remove_dir_all(&top.0).unwrap();
     let words = ["cp", source.to_str().unwrap(), &format!("lab:rtt=1ms,rate=1gbit:{name}")];
-    assert_eq!(error(&common::fullpipe_args(&words)).0, 0);
+    assert_eq!(error(&fullpipe_args(&words)).0, 0);
     assert_eq!(fs::read(&top.0).unwrap(), fs::read(&source).unwrap());
 }
 
@@ -54,16 +50,16 @@ fn over_a_round_trip_of_five_seconds() {
         let (_dir, source, to) = a_file_and_a_folder(100_000);
         let path = format!("lab:rtt=5s,rate=10mbit:{}/", to.display());
         let words = ["cp", "--transport", transport, source.to_str().unwrap(), &path];
-        let (code, text) = error(&common::fullpipe_args(&words));
+        let (code, text) = error(&fullpipe_args(&words));
         assert_eq!(code, 0, "{transport}: {text}");
         assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
     }
     for transport in ["tcp", "udt"] {
         let words = format!("measure lab:rtt=5s,rate=10mbit --transport {transport} --duration 30s");
-        let (code, text) = error(&common::fullpipe(&words));
+        let (code, text) = error(&fullpipe(&words));
         assert_eq!(code, 0, "{transport}: {text}");
     }
-    let (code, text) = error(&common::fullpipe("measure lab:rtt=5001ms,rate=10mbit"));
+    let (code, text) = error(&fullpipe("measure lab:rtt=5001ms,rate=10mbit"));
     assert!(code == 2 && text.contains("is over 5s"), "{text}");
 }
 
@@ -73,7 +69,7 @@ fn into_the_testbed() {
     let path = format!("lab:rtt=20ms,rate=1gbit:{}/", to.display());
     let record = dir.path().join("r.ndjson");
     let words = ["cp", "--seed", "7", "--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
-    let (code, text) = error(&common::fullpipe_args(&words));
+    let (code, text) = error(&fullpipe_args(&words));
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("of virtual time"), "{text}");
     assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
@@ -82,7 +78,7 @@ fn into_the_testbed() {
     std::os::unix::fs::symlink(&to, dir.path().join("link")).unwrap();
     for name in ["link/", "link/new"] {
         let path = format!("lab:rtt=1ms,rate=1gbit:{}/{name}", dir.path().display());
-        assert_eq!(error(&common::fullpipe_args(&["cp", "-q", source.to_str().unwrap(), &path])), (0, String::new()));
+        assert_eq!(error(&fullpipe_args(&["cp", "-q", source.to_str().unwrap(), &path])), (0, String::new()));
     }
     assert_eq!(fs::read(to.join("new")).unwrap(), fs::read(&source).unwrap());
     let record = fs::read_to_string(record).unwrap();
@@ -92,7 +88,7 @@ fn into_the_testbed() {
     assert!(!lines[0]["id"].as_str().unwrap().ends_with("-plain"));
     assert_eq!(lines.last().unwrap()["bytes"], 3_000_000);
     assert!(lines.iter().any(|line| line["kind"] == "queue"));
-    let (code, text) = error(&common::fullpipe_args(&["cp", "/no/such", &path]));
+    let (code, text) = error(&fullpipe_args(&["cp", "/no/such", &path]));
     assert_eq!(code, 2, "{text}");
 }
 
@@ -106,10 +102,10 @@ fn slow_start_begins_again_after_losses() {
         let flags = ["cp", "--json", "--no-encrypt", "--cc", "reno", "-n", "1", "--buffer", "sobas", "--sobas", law];
         let files = [source.to_str().unwrap(), &path];
         let recorded = ["--record", record.to_str().unwrap()];
-        common::json_lines(&common::fullpipe_args(&[&flags[..], &recorded, &files].concat()));
+        json_lines(&fullpipe_args(&[&flags[..], &recorded, &files].concat()));
         fs::remove_file(to.join("file")).unwrap();
         // Without samples, which move the instants at which others' bursts come.
-        let lines = common::json_lines(&common::fullpipe_args(&[&flags[..], &files].concat()));
+        let lines = json_lines(&fullpipe_args(&[&flags[..], &files].concat()));
         let record = fs::read_to_string(record).unwrap();
         let record: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(record[0]["sobas"], law);
@@ -133,7 +129,7 @@ fn losses_of_the_path_itself_are_borne() {
     let path = format!("lab:rtt=20ms,rate=970mbit,queue=2MB,mtu=1500,loss=0.003:{}/", to.display());
     let run = |flags: &[&str]| {
         let words = [&["cp", "--json", "--no-encrypt"], flags, &[source.to_str().unwrap(), &path]].concat();
-        let lines = common::json_lines(&common::fullpipe_args(&words));
+        let lines = json_lines(&fullpipe_args(&words));
         fs::remove_file(to.join("file")).unwrap();
         let seen = lines.iter().any(|line| line["why"] == "random_loss" && line["state"] == "lossy");
         (seen, lines.last().unwrap()["rate_bps"].as_f64().unwrap())
@@ -154,7 +150,7 @@ fn over_udt_with_losses() {
     for words in [&["-n", "2"][..], &["--pacing", "150mbit", "--no-encrypt"]] {
         let recorded = ["--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
         let words = [&["cp", "--json", "--transport", "udt"], words, &recorded].concat();
-        let lines = common::json_lines(&common::fullpipe_args(&words));
+        let lines = json_lines(&fullpipe_args(&words));
         assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
         fs::remove_file(to.join("file")).unwrap();
         let last = lines.last().unwrap();
@@ -176,7 +172,7 @@ fn losses_of_the_path_itself_are_seen_by_many_streams_too() {
     let (_dir, source, to) = a_file_and_a_folder(120_000_000);
     let path = format!("lab:rtt=20ms,rate=970mbit,queue=2MB,mtu=1500,loss=0.001:{}/", to.display());
     let words = ["cp", "--json", "--no-encrypt", "-n", "64", source.to_str().unwrap(), &path];
-    let lines = common::json_lines(&common::fullpipe_args(&words));
+    let lines = json_lines(&fullpipe_args(&words));
     assert!(lines.iter().any(|line| line["why"] == "random_loss" && line["state"] == "lossy"), "{lines:?}");
 }
 
@@ -191,7 +187,7 @@ fn a_small_file_takes_three_round_trips() {
     for (flags, most) in [(&["--no-encrypt"][..], 3.2), (&[], 4.2)] {
         let path = format!("lab:rtt=366ms,rate=10gbit:{}/", to.display());
         let words = [&["cp", "--json"], flags, &[source.to_str().unwrap(), &path]].concat();
-        let done = common::fullpipe_args(&words);
+        let done = fullpipe_args(&words);
         let text = String::from_utf8(done.stdout).unwrap();
         let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
         let trips = last["seconds"].as_f64().unwrap() / 0.366;
@@ -203,7 +199,7 @@ fn a_small_file_takes_three_round_trips() {
 fn onto_a_disk(source: &std::path::Path, disk: &str) -> (f64, serde_json::Value) {
     let path = format!("lab:rtt=2ms,rate=10gbit,disk_b={disk}:/disk/");
     let words = ["cp", "--json", "--fsync", source.to_str().unwrap(), &path];
-    let last = common::json_lines(&common::fullpipe_args(&words)).pop().unwrap();
+    let last = json_lines(&fullpipe_args(&words)).pop().unwrap();
     (last["seconds"].as_f64().unwrap(), last["bottleneck"].clone())
 }
 
@@ -226,7 +222,7 @@ fn an_emulated_disk_limits_a_copy() {
         ("disk=1MB/s", "/disk/", "outside 40MB/s"),
     ] {
         let path = format!("lab:rtt=2ms,rate=10gbit,{path}:{to}");
-        let (code, text) = error(&common::fullpipe_args(&["cp", source.to_str().unwrap(), &path]));
+        let (code, text) = error(&fullpipe_args(&["cp", source.to_str().unwrap(), &path]));
         assert!(code == 2 && text.contains(why), "{path}: {text}");
     }
 }
@@ -236,7 +232,7 @@ fn a_copy_of_seconds_says_what_limited_it_and_what_would_help() {
     let (_dir, source, _) = a_file_and_a_folder(200_000_000);
     let copy = |flag: &str| {
         let words = ["cp", flag, source.to_str().unwrap(), "lab:rtt=2ms,rate=10gbit,disk_b=50MB/s:/disk/"];
-        let done = common::fullpipe_args(&words);
+        let done = fullpipe_args(&words);
         assert!(done.status.success(), "{done:?}");
         String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
     };
@@ -288,7 +284,7 @@ run = ["sh", "-c", "sha256sum </tmp/f"]
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("s.toml");
     std::fs::write(&file, scenario).unwrap();
-    let done = common::fullpipe_args(&["lab", "run", file.to_str().unwrap(), "--quiet"]);
+    let done = fullpipe_args(&["lab", "run", file.to_str().unwrap(), "--quiet"]);
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(done.status.success(), "{text}{}", String::from_utf8_lossy(&done.stderr));
     let digests: Vec<&str> = text.lines().filter(|line| line.ends_with("  -")).collect();
@@ -333,7 +329,7 @@ fn a_disk_that_answers_late_gets_more_streams_in_a_local_network() {
     let seconds = |flags: &str| {
         let words = ["cp", "--json", "--no-encrypt", source.to_str().unwrap(), path];
         let words: Vec<&str> = words.into_iter().chain(flags.split_whitespace()).collect();
-        let lines = common::json_lines(&common::fullpipe_args(&words));
+        let lines = json_lines(&fullpipe_args(&words));
         let done = lines.last().unwrap();
         assert_eq!(done["exit_code"], 0, "{done}");
         done["seconds"].as_f64().unwrap()

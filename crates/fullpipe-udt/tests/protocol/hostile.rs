@@ -1,16 +1,10 @@
 //! What a hostile peer or a stranger may send: it neither breaks a connection nor costs much.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-#[path = "sim/gaps.rs"]
-mod gaps;
-#[allow(dead_code)]
-mod sim;
-
+use crate::sim::gaps::Gaps;
+use crate::sim::{Link, MS, Pair, SECOND};
 use fullpipe_udt::control::Ack;
 use fullpipe_udt::packet::{ControlHeader, DataHeader, HEADER_BYTES};
 use fullpipe_udt::{Config, Transmit};
-use sim::{Link, MS, Pair, SECOND};
 
 fn pair() -> Pair {
     let link = || Link::new(Some(1.25e7), 5 * MS, 1e6, 1);
@@ -171,7 +165,7 @@ fn a_reset_is_sent_once_and_ends_at_once() {
 /// list. `cargo bench -p fullpipe-udt` checks what that costs, as a part of `bench/run`.
 #[test]
 fn a_connection_with_100_000_gaps_is_as_good_as_new_once_they_are_filled() {
-    let mut worst = gaps::Gaps::new(100_000);
+    let mut worst = Gaps::new(100_000);
     worst.handle_all();
     assert_eq!(worst.received_bytes(), 200_000);
 }
