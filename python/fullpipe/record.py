@@ -5,6 +5,7 @@
 
 import gzip
 import json
+import math
 import os
 import zlib
 from dataclasses import dataclass
@@ -137,8 +138,20 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
 
 def goodput_bps(result: dict[str, Any]) -> float | None:
     """The goodput of a result line, in bit/s; None if its run has no rate."""
-    goodput = result.get("goodput_bps")
-    return float(goodput) if isinstance(goodput, int | float) else None
+    return number(result.get("goodput_bps"))
+
+
+def fields(line: dict[str, Any], key: str) -> dict[str, Any]:
+    """An object in a line of a record; empty if it is missing, or damaged."""
+    value = line.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def number(value: object) -> float | None:
+    """A value of a record as a number; None if it is missing, or damaged: negative or no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < math.inf else None
 
 
 def records_in(folder: Path, pattern: str = "*") -> list[Path]:

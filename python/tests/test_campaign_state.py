@@ -31,6 +31,15 @@ def test_only_whole_records_count_as_done(tmp_path: Path, small: list[RunSpec]) 
     assert state.missing == [small[1], small[2], *small[4:]]
 
 
+@pytest.mark.parametrize("real", [5, {"wall_s": "long"}, {"wall_s": -3}, {"wall_s": True}])
+def test_a_damaged_time_calibrates_nothing(tmp_path: Path, small: list[RunSpec], real: object) -> None:
+    record = synthetic.write(tmp_path, small[0])
+    *lines, last = record.read_text().splitlines()
+    record.write_text("\n".join([*lines, json.dumps(json.loads(last) | {"real": real})]) + "\n")
+    state = inspect(small, tmp_path)
+    assert state.done == small[:1] and state.factor == 1
+
+
 def test_a_result_longer_than_the_first_reach_is_found(tmp_path: Path) -> None:
     record = tmp_path / "x.ndjson"
     record.write_text('{"kind":"run"}\n' + json.dumps({"kind": "result", "streams": ["x" * 300_000]}) + "\n")

@@ -115,6 +115,20 @@ def test_what_an_analysis_leaves_out_is_left_out(tmp_path: Path) -> None:
     assert render([torn]) == "# EOF\n" and parsed("# EOF\n") == {}
 
 
+def test_a_damaged_field_is_left_out(tmp_path: Path) -> None:
+    damaged = real(tmp_path, "a", 1_800_000_000, 8.0)
+    made(
+        damaged,
+        real={"host": "dtn1", "ended_unix_s": "today"},
+        result={"loaded_rtt": {"min_s": "short", "max_s": 0.5}},
+    )
+    samples = parsed(render([damaged]))
+    assert [value for _, value in samples["loaded_rtt_seconds"]] == [0.5]
+    assert "end_timestamp_seconds" not in samples and len(samples["goodput_bytes_per_second"]) == 1
+    made(damaged, result={"loaded_rtt": 7})
+    assert "loaded_rtt_seconds" not in parsed(render([damaged]))
+
+
 def test_the_command_writes_the_file_at_once(tmp_path: Path, command: Command) -> None:
     real(tmp_path / "r", "a", 1_800_000_000, 8.0)
     out = tmp_path / "metrics" / "fullpipe.prom"

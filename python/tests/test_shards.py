@@ -190,6 +190,8 @@ def test_shards_that_do_not_fit_together(tmp_path: Path, small: list[RunSpec]) -
         merge(out, [one, five[1]])
     with pytest.raises(UsageError, match=f"{two} is itself shard 2/3"):
         merge(two, [one, two, three])
+    with pytest.raises(UsageError, match=f"{two} has shard 2/3; give another folder"):
+        merge(two, [one, three], partial=True)
     prepare(tmp_path / "whole", small, Path("small.toml"), None)
     with pytest.raises(UsageError, match="is no shard, but a campaign that ran without --shard"):
         merge(out, [tmp_path / "whole", two, three])

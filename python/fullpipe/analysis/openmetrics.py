@@ -12,7 +12,7 @@ from typing import Any
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
 from fullpipe.flatten import flatten, no_comparison, no_rate
-from fullpipe.record import list_records, read_header, read_outcome, read_record
+from fullpipe.record import fields, list_records, number, read_header, read_outcome, read_record
 
 PREFIX = "fullpipe_last_run_"
 """The beginning of the names of all metrics."""
@@ -107,10 +107,11 @@ def _read(file: Path) -> _Run | None:
         return None
     if no_rate(row, result):
         return None
-    ended = (header.get("real") or {}).get("ended_unix_s")
+    ended = number(fields(header, "real").get("ended_unix_s"))
     written = file.stat().st_mtime
-    order = (written if ended is None else float(ended), written)
-    return _Run(labels, row, result.get("loaded_rtt") or {}, ended, order)
+    return _Run(
+        labels, row, fields(result, "loaded_rtt"), ended, (written if ended is None else ended, written)
+    )
 
 
 def _values(family: str, run: _Run) -> Iterator[tuple[dict[str, str], float | None]]:
@@ -119,7 +120,7 @@ def _values(family: str, run: _Run) -> Iterator[tuple[dict[str, str], float | No
     lost, received = row["datagrams_lost"], row["datagrams_received"]
     if family == "loaded_rtt_seconds":
         for percentile, key in (("0", "min_s"), ("50", "p50_s"), ("95", "p95_s"), ("100", "max_s")):
-            yield {"percentile": percentile}, run.loaded_rtt.get(key)
+            yield {"percentile": percentile}, number(run.loaded_rtt.get(key))
         return
     yield (
         {},

@@ -180,6 +180,8 @@ def _check_out(out: Path, parts: Sequence[Part]) -> None:
         if out.exists() and out.samefile(part.folder):
             raise UsageError(f"{out} is itself shard {part.shard}; give another folder for all of them")
     about = read_description(out)
+    if about is not None and "shard" in about:
+        raise UsageError(f"{out} has shard {about['shard']}; give another folder for all of them")
     if about is not None and about.get("runs_sha256") != parts[0].about["runs_sha256"]:
         raise UsageError(f"{out} has another campaign already; give a new folder")
     for part in parts:

@@ -13,7 +13,7 @@ from fullpipe.campaign.execute import Outcome, record_path
 from fullpipe.campaign.shard import Shard
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
-from fullpipe.record import FAILED, goodput_bps, read_failures, read_header, read_outcome
+from fullpipe.record import FAILED, fields, goodput_bps, number, read_failures, read_header, read_outcome
 from fullpipe.run import RunSpec
 
 DESCRIPTION = "campaign.json"
@@ -51,9 +51,8 @@ def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
         if (goodput := goodput_bps(result)) is not None:
             rates[run] = goodput
         about = result if run.mount is None else read_header(record_path(run, folder)) or {}
-        wall_s = (about.get("real") or {}).get("wall_s")
-        if isinstance(wall_s, int | float):
-            timed.append((run, float(wall_s)))
+        if (wall_s := number(fields(about, "real").get("wall_s"))) is not None:
+            timed.append((run, wall_s))
     return State(done, missing, calibration(timed), rates)
 
 

@@ -378,14 +378,14 @@ def _mixed_kernels(folder: Path, runs: "pl.DataFrame | None") -> list[str]:
     """
     import polars as pl
 
-    from fullpipe.record import read_header, records_in
+    from fullpipe.record import fields, read_header, records_in
 
     kernels: set[str] = set()
     if runs is not None:
         unnamed = runs.filter(pl.col("host").is_null() & pl.col("kernel_axis").is_null())
         kernels |= set(unnamed["kernel_sender"].drop_nulls())
     for header in filter(None, map(read_header, records_in(folder))):
-        if header.get("kind") == "storage" and header.get("path") and "kernel" not in header["path"]:
+        if header.get("kind") == "storage" and (path := fields(header, "path")) and "kernel" not in path:
             kernels.add(str(header.get("kernel")))
     return sorted(kernels) if len(kernels) > 1 else []
 
