@@ -31,16 +31,21 @@ pub(super) fn from_storage(bytes: u64, counted: Option<u64>, cached: Option<u64>
 /// Names the bottleneck: the first of these that holds, or `None`.
 ///
 /// 1. Less than half of the bytes of a read came from storage: the page cache.
-/// 2. A thread used more than 90% of a processor, or all processors were used by more than 95%.
+/// 2. A thread used more than 90% of a processor.
 /// 3. The device had a request for 90% of the time.
-/// 4. The device's load is known: it was idle, so there were too few requests.
+/// 4. All processors were used by more than 95%, by whatever program.
+/// 5. The device's load is known: it was idle, so there were too few requests.
 pub(super) fn name(e: &Evidence) -> Option<StorageBottleneck> {
     if e.from_storage.is_some_and(|part| part < 0.5) {
         Some(StorageBottleneck::PageCache)
-    } else if e.busiest_thread > 0.9 || e.processors.is_some_and(|used| used > 0.95) {
+    } else if e.busiest_thread > 0.9 {
+        Some(StorageBottleneck::Cpu)
+    } else if e.device.is_some_and(|busy| busy >= 0.9) {
+        Some(StorageBottleneck::Device)
+    } else if e.processors.is_some_and(|used| used > 0.95) {
         Some(StorageBottleneck::Cpu)
     } else {
-        e.device.map(|busy| if busy >= 0.9 { StorageBottleneck::Device } else { StorageBottleneck::Requests })
+        e.device.map(|_| StorageBottleneck::Requests)
     }
 }
 
@@ -71,7 +76,11 @@ mod tests {
         let disk = Evidence { device: Some(0.97), processors: Some(0.2), ..base };
         assert_eq!(name(&disk), Some(StorageBottleneck::Device));
         assert_eq!(name(&Evidence { device: Some(0.6), ..disk }), Some(StorageBottleneck::Requests));
-        assert_eq!(name(&Evidence { processors: Some(0.99), ..disk }), Some(StorageBottleneck::Cpu));
+        // Other programs may have all processors while this one waits for the device.
+        let others = Evidence { processors: Some(0.99), ..disk };
+        assert_eq!(name(&others), Some(StorageBottleneck::Device));
+        assert_eq!(name(&Evidence { device: Some(0.6), ..others }), Some(StorageBottleneck::Cpu));
+        assert_eq!(name(&Evidence { device: None, ..others }), Some(StorageBottleneck::Cpu));
         assert_eq!(name(&Evidence { busiest_thread: 0.95, ..disk }), Some(StorageBottleneck::Cpu));
         let cached = Evidence { from_storage: Some(0.1), busiest_thread: 0.95, ..disk };
         assert_eq!(name(&cached), Some(StorageBottleneck::PageCache));
