@@ -23,7 +23,7 @@ pub struct Failure {
 impl Failure {
     /// A failure of this class.
     pub fn new(class: ExitClass, text: impl Display) -> Failure {
-        Failure { class, text: text.to_string(), said: false }
+        Failure { class, text: without_numbers(text.to_string()), said: false }
     }
 
     /// A failure of what the user typed or gave as input.
@@ -63,6 +63,23 @@ impl Failure {
     }
 }
 
+/// Takes out the numbers of system errors, which Rust puts behind their names: `No such file or directory (os error 2)`.
+fn without_numbers(mut text: String) -> String {
+    const BEFORE: &str = " (os error ";
+    let mut from = 0;
+    while let Some(begin) = text[from..].find(BEFORE).map(|at| from + at) {
+        let number = begin + BEFORE.len();
+        let digits = text[number..].bytes().take_while(u8::is_ascii_digit).count();
+        let end = number + digits;
+        from = number;
+        if digits > 0 && text[end..].starts_with(')') {
+            text.replace_range(begin..=end, "");
+            from = begin;
+        }
+    }
+    text
+}
+
 /// What is wrong with a command line, in one line without the help that follows.
 pub fn reason(error: &clap::Error) -> String {
     let text = error.to_string();
@@ -87,5 +104,23 @@ impl Display for Failure {
 impl<E: Classified> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.class(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_names_and_no_numbers() {
+        let missing = std::io::Error::from_raw_os_error(2);
+        for (text, told) in [
+            (format!("/x: {missing}; is it mounted?"), "/x: No such file or directory; is it mounted?"),
+            (format!("{missing} ({missing})"), "No such file or directory (No such file or directory)"),
+            ("a (os error x) b (os error ) c (os error 2".into(), "a (os error x) b (os error ) c (os error 2"),
+            ("ü (os error 28)ü".into(), "üü"),
+        ] {
+            assert_eq!(Failure::usage(text).to_string(), told);
+        }
     }
 }
