@@ -346,8 +346,9 @@ fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: b
     }
     if let (true, Some(capacity_bps)) = (choice.expected.at_capacity, selection.capacity_bps) {
         outln!(
-            "note        its runs, on a faster path, had more than the capacity of {}: on this path it has at most that",
-            format::rate(capacity_bps)
+            "note        its runs, on a faster path, had more than {} can carry: on this path it has at most {}",
+            format::rate(capacity_bps),
+            format::rate(choice.expected.mean_bps)
         );
     }
     if choice.transport.protocol() == Protocol::Udt {
@@ -506,7 +507,7 @@ fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] 
     ]
 }
 
-/// The expected rate with its interval: `9.412 Gb/s (9.300 to 9.500 at 95%, n=10)`, or `8.000 Gb/s (at most: the capacity; no
+/// The expected rate with its interval: `9.412 Gb/s (9.300 to 9.500 at 95%, n=10)`, or `7.941 Gb/s (at most: the capacity; no
 /// interval, n=10)`.
 fn expected(choice: &Choice, level: f64) -> String {
     let e = &choice.expected;
