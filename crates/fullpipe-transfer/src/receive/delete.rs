@@ -156,7 +156,14 @@ impl Deleter<'_> {
                 return Ok(gone);
             }
         };
-        for part in there.into_iter().filter(|part| !known.has(part)) {
+        let mut rest = there.into_iter().filter(|part| !known.has(part)).peekable();
+        if let Some(name) = folder.as_ref().filter(|_| rest.peek().is_some())
+            && let Err(e) = self.same_file_system(name, &fd)
+        {
+            progress.deleted.failed.add(SkippedEntry::new(name.bytes(), why(&e)));
+            return Ok(gone);
+        }
+        for part in rest {
             let name = match &folder {
                 Some(folder) => folder.join(&part),
                 None => Name::try_from(part.clone()),
@@ -169,6 +176,19 @@ impl Deleter<'_> {
             }
         }
         Ok(gone)
+    }
+
+    /// Checks that a folder is on the file system of the one that the sources' content goes to, which itself may be mounted.
+    fn same_file_system(&self, folder: &Name, opened: &OwnedFd) -> io::Result<()> {
+        let top = match self.rules.content {
+            true => None,
+            false => Some(Name::try_from(folder.first().to_vec()).map_err(io::Error::other)?),
+        };
+        let device = |folder: &OwnedFd| nix::sys::stat::fstat(folder).map(|stat| stat.st_dev);
+        if device(&self.open(top.as_ref())?)? == device(opened)? {
+            return Ok(());
+        }
+        Err(io::Error::other("another file system is mounted there"))
     }
 
     fn open(&self, folder: Option<&Name>) -> io::Result<OwnedFd> {

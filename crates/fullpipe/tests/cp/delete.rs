@@ -207,6 +207,36 @@ fn a_mount_stays() {
     assert!(done.err.contains("not deleted: old/mount: another file system is mounted there"), "{}", done.err);
 }
 
+/// Also if the source has a folder of that name, as where its own disk is not mounted. The destination itself may be mounted.
+#[test]
+fn a_mount_for_which_the_source_has_a_folder_stays() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("from/sub/mount/deeper/new"), "1");
+        fs::create_dir_all(host.file("to/from/sub/mount")).unwrap();
+        let (whole, at) = (host.file("to/from"), host.file("to/from/sub/mount"));
+        let Some(whole_mount) = Small::mount(whole.clone(), "size=1m") else { return };
+        fs::create_dir_all(&at).unwrap();
+        let mount = Small::mount(at.clone(), "size=1m").unwrap();
+        for file in [whole.join("sub/stale"), at.join("precious"), at.join("deeper/precious")] {
+            write(file, "1");
+        }
+        let mut dry = host.copy(push, "-r --delete --dry-run -v", "from", "to/");
+        let planned = dry.run();
+        let done = host.copy(push, "-r --delete", "from", "to/").run();
+        let stays = at.join("precious").exists() && at.join("deeper/precious").exists();
+        let (came, gone) = (at.join("deeper/new").exists(), !whole.join("sub/stale").exists());
+        mount.unmount();
+        whole_mount.unmount();
+        assert!(stays && came && gone && done.code() == 1, "{stays} {came} {gone} {}", done.err);
+        for name in ["from/sub/mount", "from/sub/mount/deeper"] {
+            let line = format!("not deleted: {name}: another file system is mounted there");
+            assert!(done.err.contains(&line), "{}", done.err);
+        }
+        assert!(!planned.out.contains("precious"), "{}", planned.out);
+    });
+}
+
 #[test]
 fn what_cannot_be_deleted_from() {
     let host = Host::start();
