@@ -15,7 +15,7 @@ use fullpipe_net::Observed;
 use fullpipe_path::Transport;
 use rand::RngExt;
 
-use self::streams::{Opened, Opening, hear, ready};
+use self::streams::{Opened, Opening, hear, probably_ready};
 use crate::connection::dial::{self, ControlChannel};
 use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use crate::connection::session::Session;
@@ -432,7 +432,7 @@ fn introduce(
     let asked = Instant::now();
     let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say, None)?;
     let answered_s = asked.elapsed().as_secs_f64();
-    let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
+    let early = if probably.is_some() { probably_ready(session, line)? } else { None };
     let trip = match known_s {
         Some(known_s) if !is_relayed(known_s, answered_s) => RoundTrip::of_tcp(known_s),
         // The server may only have been slow: an answer to a ping tells.

@@ -388,9 +388,13 @@ pub(crate) fn unreadable(error: &std::io::Error) -> String {
     }
 }
 
-/// The class that a number from the network means. A number without a class counts as the peer's error.
+/// The class that a number from the network means. A number without a class counts as the peer's error, and so does what the peer's
+/// host lacks.
 pub(crate) fn class(code: u8) -> ExitClass {
-    ExitClass::from_code(code.into()).unwrap_or(ExitClass::Peer)
+    match ExitClass::from_code(code.into()) {
+        None | Some(ExitClass::Missing) => ExitClass::Peer,
+        Some(class) => class,
+    }
 }
 
 /// Turns an error into [`TransferError::System`].

@@ -349,6 +349,11 @@ fn prepare(
         }
     };
     let mut early = match setup.probably.take() {
+        // The client did not know yet which congestion controls this user may set.
+        Some(probably) if role.sends() && fullpipe_net::socket::check_cc(&probably.transport).is_err() => {
+            session.send(&Message::NotReady)?;
+            None
+        }
         Some(probably) => Some((open_port(session, &setup, &probably, (options, access), &role)?, probably)),
         None => None,
     };

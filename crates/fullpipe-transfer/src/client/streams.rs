@@ -55,12 +55,23 @@ pub(super) fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<M
 
 /// Receives where the server waits for the streams.
 pub(super) fn ready(session: &Session, line: &mut ControlChannel) -> Result<DataPort, TransferError> {
+    match probably_ready(session, line)? {
+        Some(port) => Ok(port),
+        None => Err(session.unexpected(&Message::NotReady)),
+    }
+}
+
+/// Receives where the server waits for the streams of [`Setup::probably`]; `None` if it waits for another request.
+///
+/// [`Setup::probably`]: crate::protocol::message::Setup::probably
+pub(super) fn probably_ready(session: &Session, line: &mut ControlChannel) -> Result<Option<DataPort>, TransferError> {
     match hear(session, &mut *line.input)? {
         Message::Ready { port, token, certificate, terms, udp } => {
             let control = line.addresses.first().filter(|_| port == SAME_PORT).map(SocketAddr::port);
             let (port, is_shared) = (control.unwrap_or(port), control.is_some());
-            Ok(DataPort { port, is_shared, token, certificate, terms, udp })
+            Ok(Some(DataPort { port, is_shared, token, certificate, terms, udp }))
         }
+        Message::NotReady => Ok(None),
         other => Err(session.unexpected(&other)),
     }
 }
@@ -99,6 +110,10 @@ impl Opening<'_> {
         line: &mut ControlChannel,
         early: Option<(DataPort, Option<Early>)>,
     ) -> Result<Opened, TransferError> {
+        if self.sends {
+            // Otherwise no stream would connect, as if the path were closed.
+            fullpipe_net::socket::check_cc(&self.connect.transport)?;
+        }
         match self.via {
             Via::Either if !self.is_udt() => return self.either_way(line),
             Via::Reverse if !self.is_udt() => {

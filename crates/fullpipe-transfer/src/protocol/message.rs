@@ -273,6 +273,8 @@ pub enum Message {
     },
     /// Far end, to [`Message::Check`]: what was found, as JSON.
     Checked(String),
+    /// Far end, instead of [`Message::Ready`]: it cannot send as [`Setup::probably`] says, and waits for a [`Message::Connect`].
+    NotReady,
 }
 
 /// A client's request for a transfer.

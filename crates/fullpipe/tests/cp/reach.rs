@@ -52,6 +52,19 @@ fn data_go_through_ssh() {
     assert!(!host.home().join(".local/state").exists());
 }
 
+/// It is no closed path, and no other way is tried.
+#[test]
+fn a_congestion_control_that_this_kernel_does_not_have() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    for push in [true, false] {
+        let mut cp = host.copy(push, "--cc nosuch", "a", "b");
+        let done = cp.run();
+        assert!(done.err.contains("has no congestion control 'nosuch'") && done.code() != 0, "{}", done.err);
+        assert!(!done.err.contains("cannot connect") && done.err.lines().count() == 1, "{}", done.err);
+    }
+}
+
 #[test]
 fn a_jump_host_is_a_flag() {
     let host = Host::start();
