@@ -89,13 +89,16 @@ fn what_is_cut_short_while_it_is_written_is_said_and_mended() {
 
 #[test]
 fn an_interrupted_client_goes_on() {
-    let host = Host::start();
-    let running = slow(&host, true);
-    running.signal(Signal::SIGINT);
-    let done = running.wait();
-    assert!(done.err.contains("interrupted; the same command goes on where it was"), "{}", done.err);
-    assert_eq!(done.code(), 130);
-    goes_on(&host, true);
+    // A terminal that is closed sends SIGHUP.
+    for signal in [Signal::SIGINT, Signal::SIGHUP] {
+        let host = Host::start();
+        let running = slow(&host, true);
+        running.signal(signal);
+        let done = running.wait();
+        assert!(done.err.contains("interrupted; the same command goes on where it was"), "{}", done.err);
+        assert_eq!(done.code(), 130);
+        goes_on(&host, true);
+    }
 }
 
 #[test]
