@@ -74,6 +74,34 @@ pub fn clear(file: &File, extent: Extent) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes that are left out together if all of them are zero: a page, and a block of most file systems.
+const BLOCK: usize = 4096;
+
+/// Writes the whole content of a file that is new and empty. Blocks of zeros become holes if the file system supports holes.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write_new(file: &File, content: &[u8]) -> io::Result<()> {
+    let is_zero = |block: &[u8]| block.first() == Some(&0) && block.iter().all(|byte| *byte == 0);
+    let mut blocks = content.chunks(BLOCK).zip(0..).peekable();
+    while let Some((block, number)) = blocks.next() {
+        if block.len() == BLOCK && is_zero(block) {
+            continue;
+        }
+        let begin = number * BLOCK;
+        let mut end = begin + block.len();
+        while let Some((more, _)) = blocks.next_if(|(next, _)| next.len() < BLOCK || !is_zero(next)) {
+            end += more.len();
+        }
+        file.write_all_at(&content[begin..end], begin as u64)?;
+    }
+    // The last block may be a hole.
+    if content.len() % BLOCK == 0 && content.rchunks(BLOCK).next().is_some_and(is_zero) {
+        file.set_len(content.len() as u64)?;
+    }
+    Ok(())
+}
+
 /// Whether a file is on a file system in memory (`statfs(2)`), where direct I/O has no cache to bypass.
 pub fn in_memory(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;
@@ -84,6 +112,26 @@ pub fn in_memory(file: &File) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_of_zeros_become_holes() {
+        let (zeros, ones) = (vec![0; BLOCK], vec![1; BLOCK]);
+        for (parts, most_blocks) in [
+            (vec![], 0),
+            (vec![&zeros[..]], 0),
+            (vec![&zeros, &zeros[..1]], 1),
+            (vec![&ones, &zeros, &zeros], 1),
+            (vec![&zeros, &ones, &ones, &zeros, &ones[..7]], 3),
+            (vec![&ones, &zeros[..9]], 2),
+        ] {
+            let (file, content) = (tempfile::tempfile().unwrap(), parts.concat());
+            write_new(&file, &content).unwrap();
+            let mut read = vec![7; content.len()];
+            file.read_exact_at(&mut read, 0).unwrap();
+            assert!(read == content && file.metadata().unwrap().len() == content.len() as u64, "{parts:?}");
+            assert!(file.metadata().unwrap().blocks() <= 8 * most_blocks, "{}", file.metadata().unwrap().blocks());
+        }
+    }
 
     #[test]
     fn data_and_holes() {

@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
-use crate::fs::metadata;
-use crate::fs::{ownership, publish};
+use crate::fs::{metadata, ownership, publish, sparse};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
 use crate::receive::journal::Record;
@@ -76,7 +75,7 @@ impl Receiver {
             let mode = metadata::first_mode(&item.meta);
             match publish::nameless(&folder.fd, mode) {
                 Some(file) => {
-                    file.write_all_at(content, 0)?;
+                    sparse::write_new(&file, content)?;
                     let now = match folder.made.filter(|(asked, _)| *asked == mode) {
                         Some((_, now)) => now,
                         None => folder.made.insert((mode, metadata::permissions(&file)?)).1,
@@ -96,7 +95,7 @@ impl Receiver {
         self.keep_mark(&folder.fd, name)?;
         let create = |name: &Path| ownership::create(&folder.fd, name);
         let (file, partial) = ownership::fresh(&folder.fd, self.names.partial(name), create)?;
-        let written = file.write_all_at(content, 0);
+        let written = sparse::write_new(&file, content);
         let written = written.and_then(|()| self.give_name(&file, &folder.fd, &partial, name, item));
         if written.is_err() {
             let _ = publish::remove(&folder.fd, &partial);
