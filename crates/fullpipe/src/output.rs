@@ -18,6 +18,9 @@ static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 /// but to write a line.
 static LOG: Mutex<Option<File>> = Mutex::new(None);
 
+/// The first error of writing to the log. Nothing else is done while it is locked.
+static LOG_FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
 /// Has what is told from now on kept in a file, too.
 pub fn log_to(file: File) {
     if let Ok(mut log) = LOG.lock() {
@@ -25,7 +28,7 @@ pub fn log_to(file: File) {
     }
 }
 
-/// Writes lines to the log, if there is one. A failure is ignored: a log that cannot be written does not end a copy.
+/// Writes lines to the log, if there is one. A log that cannot be written does not end a copy; [`log_failed`] tells of it.
 pub fn log(what: Arguments<'_>) {
     if let Ok(mut log) = LOG.lock()
         && let Some(file) = &mut *log
@@ -34,8 +37,17 @@ pub fn log(what: Arguments<'_>) {
         let what = what.to_string();
         let lines = text::lines(&what);
         let lines: String = lines.lines().map(|line| format!("{now} {line}\n")).collect();
-        let _ = file.write_all(lines.as_bytes());
+        if let Err(error) = file.write_all(lines.as_bytes())
+            && let Ok(mut failed) = LOG_FAILED.lock()
+        {
+            failed.get_or_insert(error);
+        }
     }
+}
+
+/// The error that left the log incomplete, such as a full disk.
+pub fn log_failed() -> Option<io::Error> {
+    LOG_FAILED.lock().ok()?.take()
 }
 
 /// Prints a line on standard error, if it is to be shown, and keeps it in the log in any case.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, symlink};
 
+use crate::disks::Small;
 use crate::host::Host;
 use crate::large::both_ways;
 use crate::tree::{bytes, date, leftovers, mode, only, same, same_content, same_inside, write};
@@ -314,7 +315,8 @@ fn what_the_log_says() {
         let lines: Vec<&str> = text.lines().map(|line| line.split_once("Z ").unwrap().1).collect();
         let first = lines[0].strip_prefix(concat!("fullpipe ", env!("CARGO_PKG_VERSION"), ": ")).unwrap();
         assert!(first.contains(" cp --ssh ... ") && first.contains(" -rq --delete "), "{text}");
-        assert_eq!(lines[1..3], ["copied: $'a\\nb'", "deleted: stale"], "{text}");
+        let first = if push { "sent: $'a\\nb'" } else { "copied: $'a\\nb'" };
+        assert_eq!(lines[1..3], [first, "deleted: stale"], "{text}");
         // A copy that is so small has no rate.
         assert!(lines.len() == 4 && lines[3].starts_with("1 file, 1 deleted, 1 B in "), "{text}");
         assert!(!lines[3].contains("b/s"), "{text}");
@@ -322,6 +324,31 @@ fn what_the_log_says() {
         failed.arg("--log-file").arg(&log).run();
         let text = fs::read_to_string(&log).unwrap();
         assert!(text.lines().count() == 6 && text.contains("Z error: "), "{text}");
+    });
+}
+
+/// Of many files that are not copied, standard error has the first. A log that is not whole is a failure.
+#[test]
+fn the_log_is_whole() {
+    both_ways(|push| {
+        let host = Host::start();
+        fs::create_dir(host.file("tree")).unwrap();
+        for number in 0..50 {
+            nix::unistd::mkfifo(&host.file("tree").join(number.to_string()), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        }
+        let log = host.file("log");
+        let mut cp = host.copy(push, "-rq", "tree", "to");
+        cp.arg("--log-file").arg(&log);
+        let done = cp.run();
+        let named = |text: &str| text.matches("not copied: ").count();
+        assert_eq!((done.code(), named(&done.err), named(&fs::read_to_string(&log).unwrap())), (1, 20, 50));
+        let Some(_full) = Small::mount(host.file("small"), "size=8k") else { return };
+        for number in 0..500 {
+            write(host.file("many").join(number.to_string()), "1");
+        }
+        let mut cp = host.copy(push, "-r", "many", "to");
+        cp.arg("--log-file").arg(host.file("small/log")).fails(5, "lines of the log are missing");
+        assert!(host.file("to/many/499").exists() || host.file("to/499").exists());
     });
 }
 

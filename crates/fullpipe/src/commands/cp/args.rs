@@ -203,7 +203,7 @@ pub struct Args {
     /// each that was found at the source
     #[arg(long, short, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub verbose: bool,
-    /// Add a line to FILE, with the time, for each file that is copied or deleted and for all that is told
+    /// Add a line to FILE, with the time, for each file that is sent, received (copied) or deleted, and for all that is told
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub log_file: Option<PathBuf>,
     /// Print events as NDJSON on stdout

@@ -262,7 +262,8 @@ impl Watch {
         for named in counters.take_names() {
             let name = match named {
                 Named::Copied(name) => {
-                    log(format_args!("copied: {name}"));
+                    // What is sent may still fail at the destination; then the report says so.
+                    log(format_args!("{}: {name}", if self.sends { "sent" } else { "copied" }));
                     if !self.verbose {
                         continue;
                     }

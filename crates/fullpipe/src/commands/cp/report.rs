@@ -14,7 +14,7 @@ use super::bottleneck::Spent;
 use super::loss_advice;
 use crate::failure::{Failure, Result};
 use crate::format;
-use crate::output::{errln, outln, tell};
+use crate::output::{errln, log_failed, outln, tell};
 
 /// Bytes from which on a copy has a rate, however short it was.
 const MIN_RATE_BYTES: u64 = 1_000_000;
@@ -52,6 +52,7 @@ pub fn report(args: &Args, finished: &Finished, moved: &Moved, recorded: Result)
     let seconds = took.as_secs_f64();
     let line = summed_up(args, finished, moved);
     tell(!args.json && !args.quiet, format_args!("{line}"));
+    let recorded = recorded.and(logged(args));
     if let Some(bottleneck) = spent.told().filter(|_| args.explain && !args.json) {
         outln!("faster      {}", bottleneck.help());
     }
@@ -183,6 +184,16 @@ fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
     )
 }
 
+/// Checks that the log has all that it was to have.
+///
+/// # Errors
+/// A line could not be written to it.
+fn logged(args: &Args) -> Result {
+    let (Some(path), Some(error)) = (&args.log_file, log_failed()) else { return Ok(()) };
+    let why = format!("--log-file {}: {error}; lines of the log are missing", path.display());
+    Err(Failure::new(ExitClass::Record, why))
+}
+
 /// Whether the rate of a copy says something of the path. That of a few bytes in less than a second says only how long the
 /// command took to start.
 fn has_rate(bytes: u64, seconds: f64) -> bool {
@@ -199,8 +210,8 @@ fn told(distrusted: &[String]) -> Vec<String> {
 /// # Errors
 /// Something was not copied, or there are other failures.
 pub fn left(left: &Skipped, what: &str, more: bool) -> Result {
-    for one in left.named.iter().take(SHOWN) {
-        errln!("not copied: {one}");
+    for (number, one) in left.named.iter().enumerate() {
+        tell(number < SHOWN, format_args!("not copied: {one}"));
     }
     if left.total == 0 && !more {
         return Ok(());
