@@ -5,14 +5,16 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// A flag that the first Ctrl-C, SIGTERM or SIGHUP (a terminal that is closed) sets; the second one ends the program. SIGHUP has
-/// no effect where whoever started the program has it ignored, as nohup does.
+/// The signals that interrupt: Ctrl-C, SIGTERM, and SIGHUP (a terminal that is closed), unless whoever started the program has that
+/// ignored, as nohup does.
+pub fn signals() -> Vec<i32> {
+    [SIGINT, SIGTERM].into_iter().chain((!is_ignored(SIGHUP)).then_some(SIGHUP)).collect()
+}
+
+/// A flag that the first of these signals sets; the second one ends the program.
 pub fn flag() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        if signal == SIGHUP && is_ignored(signal) {
-            continue;
-        }
+    for signal in signals() {
         // Without these handlers the first signal ends the program, which is what its sender wants.
         let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone());
         let _ = signal_hook::flag::register(signal, interrupted.clone());

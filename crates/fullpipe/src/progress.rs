@@ -28,6 +28,13 @@ pub fn bar(length: u64, what: &str, quiet: bool) -> ProgressBar {
     bar
 }
 
+/// Ends the line that a bar stands in, for a program that ends without it.
+pub fn end_line() {
+    if watched(false) {
+        crate::output::err(format_args!("\n"));
+    }
+}
+
 /// Gives a bar the number of steps that is known so far. It shows no ETA of its own, as steps may take unequal time; the
 /// message may have one.
 pub fn known(bar: &ProgressBar, length: u64) {

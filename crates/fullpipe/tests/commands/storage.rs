@@ -135,6 +135,31 @@ fn a_killed_measurement_leaves_nothing() {
 }
 
 #[test]
+fn an_interrupted_measurement_shows_what_it_has() {
+    let (dir, out) = (folder(), folder());
+    let child = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_fullpipe")])
+        .args(["measure", &format!("disk:{}", dir.path().display()), "--write", "--size", "100MB"])
+        .args(["--threads", "1-16", "--block", "1MiB-4MiB", "--out", out.path().to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let has_begun = (0..30_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        names(out.path()).len() >= 2
+    });
+    assert!(has_begun);
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    let (text, (code, said)) = (String::from_utf8_lossy(&done.stdout).into_owned(), error(&done));
+    let rows = text.lines().filter(|line| line.starts_with("write ")).count();
+    assert!(code == 130 && (2..15).contains(&rows), "{code} {text}");
+    assert!(said.contains(&format!("error: interrupted; {rows} runs had finished")), "{said}");
+    assert_eq!(names(dir.path()).len(), 0);
+}
+
+#[test]
 fn wrong_words_and_folders() {
     let dir = folder();
     let (at, file) = (format!("disk:{}", dir.path().display()), dir.path().join("file"));

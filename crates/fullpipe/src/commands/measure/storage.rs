@@ -7,6 +7,7 @@ mod result;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::record::storage::StorageHeader;
@@ -16,6 +17,7 @@ use fullpipe_path::{DirectIo, ExitClass, Size};
 use fullpipe_transfer::protocol::name::one_line;
 use fullpipe_transfer::storage::{Measured, ScratchFile, StorageFolder, read, write};
 use serde_json::{Value, json};
+use signal_hook::iterator::Signals;
 
 pub use self::args::{Common, StorageArgs};
 use self::args::{DEFAULT_BLOCK, DEFAULT_SIZE, List};
@@ -24,7 +26,7 @@ use self::result::{Done, Place};
 use crate::failure::{Failure, Result};
 use crate::mount::Mount;
 use crate::output;
-use crate::{format, progress, run_record};
+use crate::{format, interrupt, progress, run_record};
 
 /// How a file is written that is only read: by this many threads, in blocks of this many bytes.
 const UNMEASURED_WRITE: (u16, u64) = (4, 8 << 20);
@@ -89,11 +91,14 @@ pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
     if !common.quiet {
         print::announce(&place, &grid, size);
     }
-    let mut done = Vec::new();
+    let finished = Finished { place, done: Mutex::default(), is_printed: !common.json && !common.quiet };
+    let finished = Arc::new(finished);
+    on_interrupt(finished.clone())?;
+    let place = &finished.place;
     let mut file = None;
     for run in grid {
         let measured = one(&folder, &run, &mut file, common.quiet || common.json)?;
-        let text = render(&run, &place, &measured)?;
+        let text = render(&run, place, &measured)?;
         let record = match &common.out {
             Some(out) => Some(run_record::keep_new(out, &place.id(&run), &text)?),
             None => None,
@@ -102,13 +107,55 @@ pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
             output::out(format_args!("{text}"));
         }
         if !common.quiet {
-            print::warn_of_cache(&place, &run, &measured.outcome);
+            print::warn_of_cache(place, &run, &measured.outcome);
         }
-        done.push(Done { run, outcome: measured.outcome, record });
+        finished.done().push(Done { run, outcome: measured.outcome, record });
     }
-    if !common.json && !common.quiet {
-        print::print(&place, &done);
+    let done = finished.done();
+    if finished.is_printed {
+        print::print(place, &done);
     }
+    Ok(())
+}
+
+/// The runs that have finished.
+struct Finished {
+    place: Place,
+    /// Nothing is done while it is locked but to print it at the end.
+    done: Mutex<Vec<Done>>,
+    /// Whether a table of them is printed.
+    is_printed: bool,
+}
+
+impl Finished {
+    fn done(&self) -> MutexGuard<'_, Vec<Done>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has an interruption end the program with the results that there are. The file that it writes goes with it.
+fn on_interrupt(finished: Arc<Finished>) -> Result {
+    let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
+    // A second signal ends the program where nobody takes what it prints.
+    interrupt::flag();
+    let mut signals = Signals::new(interrupt::signals()).map_err(failed)?;
+    let wait = move || {
+        if signals.forever().next().is_none() {
+            return;
+        }
+        // Held to the end: nothing more is printed.
+        let done = finished.done();
+        progress::end_line();
+        if finished.is_printed && !done.is_empty() {
+            print::print(&finished.place, &done);
+        }
+        let results = format::count(done.len() as u64, "run had finished", "runs had finished");
+        let failure = Failure::new(ExitClass::Interrupted, format!("interrupted; {results}"));
+        let code = failure.code();
+        failure.report();
+        std::process::exit(code.into());
+    };
+    std::thread::Builder::new().stack_size(256 << 10).spawn(wait).map_err(failed)?;
     Ok(())
 }
 
