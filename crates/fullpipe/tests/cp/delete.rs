@@ -148,6 +148,8 @@ fn no_more_than_the_limit() {
     both_ways(|push| {
         let host = Host::start();
         trees(&host);
+        let planned = host.copy(push, "-r --delete --max-delete 3 --dry-run", "tree/.", "to").ok();
+        assert!(planned.out.contains("deletes     3 files and folders, and leaves "), "{}", planned.out);
         let done =
             host.copy(push, "-r --delete --max-delete 3", "tree/.", "to").fails(1, "files or folders were not deleted");
         assert!(done.err.contains(", 3 deleted") && done.err.contains("--max-delete is reached"), "{}", done.err);

@@ -127,6 +127,7 @@ pub fn dry_run(
                    "expected_over": known.filter(|_| expected_bps.is_some()).map(|(chosen, _)| chosen.over),
                    "expected_s": known.and_then(|(chosen, between)| expected_seconds(chosen, between, options, count.bytes)),
                    "deleted": deleted.as_ref().map(|deleted| deleted.entries),
+                   "over_max_delete": deleted.as_ref().map(|deleted| deleted.over_limit),
                    "removed_sources": args.remove_source_files.then_some(count.files),
                    "why": known.map_or(&[][..], |(chosen, _)| &chosen.why[..]),
                    "left": format::left(&count.skipped), "left_total": count.skipped.total})
@@ -141,7 +142,14 @@ pub fn dry_run(
         }
         match &deleted {
             Some(deleted) => {
-                outln!("deletes     {}", format::count(deleted.entries, "file or folder", "files and folders"));
+                let more = match deleted.over_limit {
+                    0 => String::new(),
+                    n => format!(
+                        ", and leaves {}: --max-delete is reached",
+                        format::count(n, "more entry", "more entries")
+                    ),
+                };
+                outln!("deletes     {}{more}", format::count(deleted.entries, "file or folder", "files and folders"));
             }
             None if args.delete => outln!("deletes     nothing, as not everything can be copied"),
             None => {}
