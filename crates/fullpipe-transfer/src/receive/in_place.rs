@@ -36,8 +36,7 @@ impl Receiver {
     ) -> io::Result<Option<(File, PathBuf)>> {
         let Some(file) = self.find_in_place(item, folder, name)? else { return Ok(None) };
         let partial = self.mark(&file, folder, name).map_err(no_second_name)?;
-        empty(&file, item)?;
-        Ok(Some((file, partial)))
+        begun(file, folder, partial, item)
     }
 
     /// As [`Receiver::begin_in_place`], for a small file. Where there are no hard links, another file has to take the name: nothing
@@ -55,8 +54,7 @@ impl Receiver {
             }
             marked => marked.map_err(no_second_name)?,
         };
-        empty(&file, item)?;
-        Ok(Some((file, partial)))
+        begun(file, folder, partial, item)
     }
 
     /// Gives a file its second name, which it may have already. The journal gets it first.
@@ -173,6 +171,17 @@ impl Receiver {
         lock(&self.resume).take(record);
         Ok(nix::fcntl::renameat(folder, &partial, folder, &scratch(number, "partial"))?)
     }
+}
+
+/// Empties a file that has its second name. Returns `None` if the two names do not show one inode number, as on an overlay of two
+/// file systems and over sshfs: nothing would tell later that they are names of one file, so another file has to take its place.
+fn begun(file: File, folder: &OwnedFd, partial: PathBuf, item: &FileItem) -> io::Result<Option<(File, PathBuf)>> {
+    if inode_of(folder, &partial) != Some(file.metadata()?.ino()) {
+        publish::remove(folder, &partial)?;
+        return Ok(None);
+    }
+    empty(&file, item)?;
+    Ok(Some((file, partial)))
 }
 
 /// Removes the content of a file that has its second name.

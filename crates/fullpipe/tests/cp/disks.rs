@@ -29,6 +29,16 @@ impl Small {
         Small::with(at, Command::new("mount").args(["-o", "loop"]).arg(image))
     }
 
+    /// Lays one folder over another, on which nothing is written.
+    pub fn overlay(at: PathBuf, lower: &Path, upper: &Path) -> Option<Small> {
+        let (files, work) = (upper.join("files"), upper.join("work"));
+        fs::create_dir_all(&files).unwrap();
+        fs::create_dir_all(&work).unwrap();
+        let show = |path: &Path| path.display().to_string();
+        let layers = format!("lowerdir={},upperdir={},workdir={}", show(lower), show(&files), show(&work));
+        Small::with(at, Command::new("mount").args(["-t", "overlay", "overlay", "-o", &layers]))
+    }
+
     fn with(at: PathBuf, mount: &mut Command) -> Option<Small> {
         fs::create_dir_all(&at).unwrap();
         let mounted = nix::unistd::geteuid().is_root() && mount.arg(&at).status().unwrap().success();

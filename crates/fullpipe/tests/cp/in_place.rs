@@ -7,6 +7,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
+use crate::disks::Small;
 use crate::host::Host;
 use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
 use crate::tree::{bytes, date, leftovers, mode, only, same, same_content, write};
@@ -315,4 +316,29 @@ fn the_file_of_another_user_stays_as_it_is() {
         assert_eq!(fs::read_to_string(host.file(&format!("to/{name}"))).unwrap(), "old");
     }
     assert!(leftovers(&host.file("to")).is_empty());
+}
+
+/// On an overlay of two file systems the second name of a file of the lower one has another inode number.
+#[test]
+fn another_file_takes_its_place_where_two_names_look_like_two_files() {
+    both_ways(|push| {
+        let host = Host::start();
+        for (name, len) in [("large", 5 * MIB), ("small", 300)] {
+            write(host.file("from").join(name), bytes(len, 1));
+            write(host.file("lower").join(name), bytes(len, 2));
+        }
+        let Some(upper) = Small::mount(host.file("upper"), "size=30m") else { return };
+        let Some(both) = Small::overlay(host.file("to"), &host.file("lower"), &host.file("upper")) else { return };
+        let done = host.copy(push, "-r --inplace", "from/.", "to").run();
+        let (is_same, left) = (
+            ["large", "small"].map(|name| {
+                fs::read(host.file("to").join(name)).unwrap() == fs::read(host.file("from").join(name)).unwrap()
+            }),
+            leftovers(&host.file("to")),
+        );
+        both.unmount();
+        upper.unmount();
+        assert!(done.code() == 0 && is_same == [true, true], "{is_same:?} {}", done.err);
+        assert!(left.is_empty(), "{left:?}");
+    });
 }
