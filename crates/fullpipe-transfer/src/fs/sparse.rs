@@ -96,7 +96,7 @@ pub fn write_new(file: &File, content: &[u8]) -> io::Result<()> {
         file.write_all_at(&content[begin..end], begin as u64)?;
     }
     // The last block may be a hole.
-    if content.len() % BLOCK == 0 && content.rchunks(BLOCK).next().is_some_and(is_zero) {
+    if content.len().is_multiple_of(BLOCK) && content.rchunks(BLOCK).next().is_some_and(is_zero) {
         file.set_len(content.len() as u64)?;
     }
     Ok(())
