@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::host::{Host, Running, far, journalled, until};
+use crate::host::{Host, Running, far, ignores, journalled, until};
 use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
 use crate::tree::{bytes, date, leftovers, only, same, same_content, same_inside, write};
 
@@ -90,14 +90,11 @@ fn what_is_cut_short_while_it_is_written_is_said_and_mended() {
 #[test]
 fn an_interrupted_client_goes_on() {
     // A terminal that is closed sends SIGHUP; nohup, under which tests may run, has it ignored.
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
-    let is_hup_ignored = u64::from_str_radix(ignored, 16).unwrap() & 1 == 1;
     for signal in [Signal::SIGINT, Signal::SIGHUP] {
         let host = Host::start();
         let running = slow(&host, true);
         running.signal(signal);
-        if signal == Signal::SIGHUP && is_hup_ignored {
+        if signal == Signal::SIGHUP && ignores("self", signal) {
             running.signal(Signal::SIGINT);
         }
         let done = running.wait();

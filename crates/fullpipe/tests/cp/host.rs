@@ -426,3 +426,10 @@ pub fn journalled(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter(|e| ours(&e.file_name())).filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
 }
+
+/// Whether a process has a signal ignored (proc(5), `SigIgn`); `process` is its id, or `self`.
+pub fn ignores(process: &str, signal: nix::sys::signal::Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal as u32 - 1) & 1 == 1
+}
