@@ -1,7 +1,8 @@
 //! The adaptive law against simulated paths: what it is held to.
 
-use crate::sim::{Cc, Cross, Path, Sim, config, eight};
 use fullpipe_sobas::{Algorithm, Config, State, Why};
+
+use crate::sim::{Cc, Cross, Path, Sim, config, eight};
 
 fn adaptive() -> Option<Config> {
     Some(config(Algorithm::Adaptive))

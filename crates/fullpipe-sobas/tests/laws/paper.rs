@@ -1,7 +1,8 @@
 //! The paper's own algorithm: its states, and what it does on its own kind of path.
 
-use crate::sim::{Cc, MSS, Path, Sim, config, eight};
 use fullpipe_sobas::{Action, Algorithm, Observation, Sobas, State, Train, Why};
+
+use crate::sim::{Cc, MSS, Path, Sim, config, eight};
 
 const MS: u64 = 1_000_000;
 

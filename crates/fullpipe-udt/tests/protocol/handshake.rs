@@ -1,8 +1,9 @@
 //! Setting connections up and shutting them down while datagrams are lost, and with ends that have no right to a connection.
 
-use crate::sim::{A, B, Link, MS, Pair, SECOND, address};
 use fullpipe_udt::handshake::{HANDSHAKE_BYTES, Handshake, Kind, STREAM, VERSION};
 use fullpipe_udt::{CallError, Caller, Config, Connection, End, Listener, Progress, Request, Transmit};
+
+use crate::sim::{A, B, Link, MS, Pair, SECOND, address};
 
 fn clean() -> Link {
     Link::new(None, 10 * MS, 0.0, 1)

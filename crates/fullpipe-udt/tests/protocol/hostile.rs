@@ -1,10 +1,11 @@
 //! What a hostile peer or a stranger may send: it neither breaks a connection nor costs much.
 
-use crate::sim::gaps::Gaps;
-use crate::sim::{Link, MS, Pair, SECOND};
 use fullpipe_udt::control::Ack;
 use fullpipe_udt::packet::{ControlHeader, DataHeader, HEADER_BYTES};
 use fullpipe_udt::{Config, Transmit};
+
+use crate::sim::gaps::Gaps;
+use crate::sim::{Link, MS, Pair, SECOND};
 
 fn pair() -> Pair {
     let link = || Link::new(Some(1.25e7), 5 * MS, 1e6, 1);

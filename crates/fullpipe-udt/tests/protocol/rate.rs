@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::sim::{Link, MS, Pair, SECOND};
 use fullpipe_udt::congestion::{CongestionControl, Native, Path};
 use fullpipe_udt::{Config, RateControl, SYN_NS};
+
+use crate::sim::{Link, MS, Pair, SECOND};
 
 /// Three capacities: bytes per second, and the packet size.
 const PATHS: [(f64, u16); 3] = [(1.25e7, 1500), (1.25e8, 1500), (1.25e9, 9000)];

@@ -1,7 +1,8 @@
 //! Transfers over simulated paths end equal, whatever the path does.
 
-use crate::sim::{Link, MS, Pair, SECOND};
 use fullpipe_udt::{Config, End, RateControl};
+
+use crate::sim::{Link, MS, Pair, SECOND};
 
 fn links(rate: f64, rtt_ns: u64, queue: f64) -> (Link, Link) {
     (Link::new(Some(rate), rtt_ns / 2, queue, 1), Link::new(Some(rate), rtt_ns / 2, queue, 2))

@@ -2,9 +2,10 @@
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 
-use crate::common::{Server, error, fullpipe};
 use fullpipe_net::sample::Sample;
 use fullpipe_net::wire::{self, Frame, Message, Report};
+
+use crate::common::{Server, error, fullpipe};
 
 /// Changes a report and the samples of a server.
 type Lie = fn(&mut Report, &mut Vec<Sample>);

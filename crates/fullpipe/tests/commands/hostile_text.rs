@@ -7,10 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Server, error, fullpipe, fullpipe_args};
 use fullpipe_transfer::protocol::frame;
 use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PLAIN, PROTOCOL};
 use fullpipe_transfer::protocol::message::{Message, Options, Setup, Target, Task};
+
+use crate::common::{Server, error, fullpipe, fullpipe_args};
 
 /// Sets a terminal's title, moves its cursor (both as ESC and as C1), reorders, hides and ends lines.
 const HOSTILE: &str =

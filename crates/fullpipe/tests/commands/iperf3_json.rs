@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{Server, error, fullpipe};
 use serde_json::Value;
+
+use crate::common::{Server, error, fullpipe};
 
 /// What iperf3 has and a record has not: addresses and descriptors of sockets, blocks, and the split of processor time into user
 /// and system.

@@ -1,8 +1,9 @@
 //! What `measure` lets its user set of the sockets, and both directions at once, over loopback.
 
+use serde_json::Value;
+
 use crate::common::{NO_CONFIG, Server, error, fullpipe, json_lines};
 use crate::firewall;
-use serde_json::Value;
 
 fn measure(server: &Server, flags: &str) -> Vec<Value> {
     json_lines(&fullpipe(&format!("measure {} --json {flags}", server.address)))

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{error, fullpipe, json_lines, without_real};
 use serde_json::Value;
+
+use crate::common::{error, fullpipe, json_lines, without_real};
 
 /// Where Debian and Fedora have the other end of sshfs.
 const SFTP_SERVERS: [&str; 2] = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server"];

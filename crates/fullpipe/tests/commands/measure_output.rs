@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::common::{NO_CONFIG, Server, error, fullpipe, json_lines};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::common::{NO_CONFIG, Server, error, fullpipe, json_lines};
 
 #[test]
 fn intervals_come_while_the_run_goes_on() {

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::common::{Server, error, fullpipe, json_lines, without_real};
 use crate::firewall;
-use serde_json::Value;
 
 fn measure(target: &str, flags: &str) -> Vec<Value> {
     let mut record = json_lines(&fullpipe(&format!("measure {target} --transport udp --json {flags}")));

@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Server, error, fullpipe_args};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+use crate::common::{Server, error, fullpipe_args};
 
 /// System calls that Linux 4.18 does not have, and that fullpipe makes.
 const NEWER: [i64; 5] = [

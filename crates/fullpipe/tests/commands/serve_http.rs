@@ -7,8 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use crate::common::{NO_CONFIG, Server, error, fullpipe};
 use socket2::{Domain, Socket, Type};
+
+use crate::common::{NO_CONFIG, Server, error, fullpipe};
 
 /// What a server answers at a path below one of its URLs, with its headers.
 fn get(server: &Server, url: &str, path: &str, fields: &str) -> String {

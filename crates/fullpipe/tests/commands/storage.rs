@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{error, fullpipe, fullpipe_args, json_lines};
 use serde_json::Value;
+
+use crate::common::{error, fullpipe, fullpipe_args, json_lines};
 
 /// A folder that is more likely than /tmp to be on a disk.
 fn folder() -> tempfile::TempDir {

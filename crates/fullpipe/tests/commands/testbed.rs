@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{error, fullpipe, fullpipe_args, json_lines, without_real};
 use fullpipe_path::{Buffer, LabPath, Transport};
+
+use crate::common::{error, fullpipe, fullpipe_args, json_lines, without_real};
 
 #[test]
 fn udt_fills_a_path_and_repeats_itself() {
