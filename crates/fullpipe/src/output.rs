@@ -16,30 +16,31 @@ static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// The file that also keeps what is told on standard error, with the time ([`log_to`]). Nothing else is done while it is locked
 /// but to write a line.
-static LOG: Mutex<Option<File>> = Mutex::new(None);
+static LOG: Mutex<Option<Log>> = Mutex::new(None);
 
-/// The first error of writing to the log. Nothing else is done while it is locked.
-static LOG_FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+struct Log {
+    file: File,
+    /// The first error of writing to it.
+    failed: Option<io::Error>,
+}
 
 /// Has what is told from now on kept in a file, too.
 pub fn log_to(file: File) {
     if let Ok(mut log) = LOG.lock() {
-        *log = Some(file);
+        *log = Some(Log { file, failed: None });
     }
 }
 
 /// Writes lines to the log, if there is one. A log that cannot be written does not end a copy; [`log_failed`] tells of it.
 pub fn log(what: Arguments<'_>) {
     if let Ok(mut log) = LOG.lock()
-        && let Some(file) = &mut *log
+        && let Some(Log { file, failed }) = &mut *log
     {
         let now = crate::format::now();
         let what = what.to_string();
         let lines = text::lines(&what);
         let lines: String = lines.lines().map(|line| format!("{now} {line}\n")).collect();
-        if let Err(error) = file.write_all(lines.as_bytes())
-            && let Ok(mut failed) = LOG_FAILED.lock()
-        {
+        if let Err(error) = file.write_all(lines.as_bytes()) {
             failed.get_or_insert(error);
         }
     }
@@ -47,7 +48,7 @@ pub fn log(what: Arguments<'_>) {
 
 /// The error that left the log incomplete, such as a full disk.
 pub fn log_failed() -> Option<io::Error> {
-    LOG_FAILED.lock().ok()?.take()
+    LOG.lock().ok()?.as_mut()?.failed.take()
 }
 
 /// Prints a line on standard error, if it is to be shown, and keeps it in the log in any case.

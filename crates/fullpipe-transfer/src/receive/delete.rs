@@ -33,6 +33,9 @@ const MAX_OPEN: usize = 4096;
 /// Bytes of names after which a message about them is closed, so that it fits a frame.
 const MAX_TOLD_BYTES: usize = 1 << 20;
 
+/// Why a folder's content stays.
+const MOUNTED: &str = "another file system is mounted there";
+
 /// The names in a folder of the sources, in 8 bytes each: a name of the same hash stays, which does no harm.
 #[derive(Debug, Default)]
 struct Names(Vec<u64>);
@@ -188,7 +191,7 @@ impl Deleter<'_> {
         if device(&self.open(top.as_ref())?)? == device(opened)? {
             return Ok(());
         }
-        Err(io::Error::other("another file system is mounted there"))
+        Err(io::Error::other(MOUNTED))
     }
 
     fn open(&self, folder: Option<&Name>) -> io::Result<OwnedFd> {
@@ -251,7 +254,7 @@ impl Deleter<'_> {
         }
         let opened = nix::sys::stat::fstat(parent).map_err(io::Error::from).and_then(|above| {
             if above.st_dev != stat.st_dev {
-                return Err(io::Error::other("another file system is mounted there"));
+                return Err(io::Error::other(MOUNTED));
             }
             // Opening may mount a file system there, and others may have exchanged the folder.
             let check = |folder: &OwnedFd| {
