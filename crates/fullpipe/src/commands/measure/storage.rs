@@ -145,9 +145,11 @@ fn on_interrupt(finished: Arc<Finished>) -> Result {
         }
         // Held to the end: nothing more is printed.
         let done = finished.done();
-        progress::end_line();
-        if finished.is_printed && !done.is_empty() {
-            print::print(&finished.place, &done);
+        if finished.is_printed {
+            progress::end_line();
+            if !done.is_empty() {
+                print::print(&finished.place, &done);
+            }
         }
         let results = format::count(done.len() as u64, "run had finished", "runs had finished");
         let failure = Failure::new(ExitClass::Interrupted, format!("interrupted; {results}"));
