@@ -7,6 +7,7 @@ pub mod huge_pages;
 pub mod large_file;
 pub(crate) mod lustre;
 pub mod metadata;
+pub mod mounted;
 pub mod ownership;
 pub mod publish;
 pub mod root;

@@ -17,6 +17,7 @@ use xattr::FileExt;
 
 use crate::error::why;
 use crate::fs::at::{self, open_part};
+use crate::fs::mounted;
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::message::Options;
 
@@ -363,8 +364,9 @@ fn fchown(file: &File, meta: &Meta) -> nix::Result<()> {
     }
 }
 
-/// Sets the owner and times of a symbolic link that this process has just made. Linux allows nothing else to be set on a
-/// link. It works on the open link, so a file that takes the link's name meanwhile is not affected.
+/// Sets the owner and times of a symbolic link that this process has just made, unless the file system would set those of the
+/// link's target. Linux allows nothing else to be set on a link. It works on the open link, so a file that takes the link's name
+/// meanwhile is not affected.
 ///
 /// # Errors
 /// Those of the file system; `PermissionDenied` if the name is no longer a link.
@@ -373,6 +375,11 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<Uns
     let stat = nix::sys::stat::fstat(&link)?;
     if at::kind(&stat) != SFlag::S_IFLNK {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else took its name meanwhile"));
+    }
+    if mounted::follows_links(&link) {
+        let is_lost = me().uid == 0 && (stat.st_uid, stat.st_gid) != (meta.uid, meta.gid);
+        let why = io::Error::new(io::ErrorKind::Unsupported, "the file system follows links");
+        return Ok(Unset { owner: is_lost.then_some(why), ..Unset::default() });
     }
     let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
     let chown = || match nix::unistd::fchownat(&link, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH) {
@@ -384,8 +391,9 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<Uns
     // SAFETY: the descriptor is open, the path a string that ends in zero, the times an array of two (utimensat(2)).
     let set = unsafe { libc::utimensat(link.as_raw_fd(), c"".as_ptr(), times.as_ptr(), libc::AT_EMPTY_PATH) };
     match Errno::result(set) {
-        // Kernels before 5.8 cannot set the times of an open link (EINVAL). The times of a link matter little.
-        Ok(_) | Err(Errno::EINVAL) => Ok(unset),
+        // Kernels before 5.8 cannot set the times of an open link (EINVAL), and some programs behind FUSE none of links. The times
+        // of a link matter little.
+        Ok(_) | Err(Errno::EINVAL | Errno::ENOENT | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(unset),
         Err(e) => Err(e.into()),
     }
 }

@@ -16,7 +16,7 @@ use rand::RngExt;
 use super::host_load::{self, Device};
 use crate::error::why;
 use crate::fs::large_file::TargetFile;
-use crate::fs::{at, sparse};
+use crate::fs::{at, mounted, sparse};
 
 /// Bytes that a measurement leaves free in a file system, and the same as a fraction of the file system: the smaller counts.
 /// Many file systems get slow, and programs fail, when nothing is left.
@@ -120,7 +120,7 @@ impl StorageFolder {
         let opened = File::from(fd);
         let device = opened.metadata().ok().and_then(|meta| Device::of(&meta));
         let in_memory = sparse::in_memory(&opened);
-        let kind = host_load::file_system(&opened);
+        let kind = mounted::file_system_type(&opened).unwrap_or_else(|| "unknown".into());
         let folder = StorageFolder { path, fd: opened.into(), device, kind, in_memory };
         folder.nameless()?;
         Ok(folder)

@@ -1,7 +1,6 @@
 //! Reads what the kernel counts of processors, devices and this process while storage is measured.
 
-use std::fs::{File, Metadata};
-use std::os::fd::AsRawFd;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -59,18 +58,6 @@ pub(super) fn free_memory() -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse().ok().map(|kib: u64| kib * 1024)
 }
 
-/// Type of the file system of an open folder (`proc_pid_fdinfo(5)`, `mnt_id`; `proc_pid_mountinfo(5)`).
-pub(super) fn file_system(folder: &File) -> String {
-    let find = || {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", folder.as_raw_fd())).ok()?;
-        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().to_owned();
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let line = mounts.lines().find(|line| line.split(' ').next() == Some(&id))?;
-        line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
-    };
-    find().unwrap_or_else(|| "unknown".into())
-}
-
 /// The counters at one time.
 pub(super) struct HostLoad {
     at: Instant,
@@ -124,7 +111,6 @@ mod tests {
         let (used, all) = processor_ticks().unwrap();
         assert!(used > 0 && used <= all);
         assert!(storage_bytes().is_some());
-        assert_eq!(file_system(&File::open("/proc").unwrap()), "proc");
         assert!(Device::of(&std::fs::metadata("/proc").unwrap()).is_none());
         let before = HostLoad::now(None);
         let since = before.since(None);

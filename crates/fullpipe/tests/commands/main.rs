@@ -22,5 +22,7 @@ mod old_kernel;
 mod pages;
 mod select;
 mod serve_http;
+#[path = "../common/sshfs.rs"]
+mod sshfs;
 mod storage;
 mod testbed;

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, lchown, symlink};
+use std::process::Command;
 
 use crate::host::Host;
 use crate::large::both_ways;
+use crate::sshfs::Sshfs;
 use crate::tree::{bytes, mode, write};
 
 /// A small and a large file, a folder, and a link.
@@ -101,4 +103,28 @@ fn only_root_gives_files_away() {
     let mut cp = host.copy(true, "-r --no-owner --chmod F600", "tree/.", "to");
     cp.far_program(&host.unprivileged()).ok();
     assert_eq!(modes(&host, "to"), [0o600, 0o700, 0o600]);
+}
+
+/// SFTP sets times of what a link names, which may be nothing, or a file that is no part of the copy.
+#[test]
+fn links_on_sshfs_leave_what_they_name_alone() {
+    let Some(mount) = Sshfs::mount(&[]) else { return };
+    let host = Host::start();
+    fs::create_dir(host.file("tree")).unwrap();
+    write(mount.far().join("there"), "1");
+    let modified = || fs::metadata(mount.far().join("there")).unwrap().modified().unwrap();
+    let before = modified();
+    for (link, target) in [("live", "there"), ("dangling", "no/such")] {
+        symlink(target, host.file("tree").join(link)).unwrap();
+        let old = ["--no-dereference", "--date=2001-01-01"];
+        assert!(Command::new("touch").args(old).arg(host.file("tree").join(link)).status().unwrap().success());
+    }
+    let to = format!("far:{}", mount.at().display());
+    for _ in 0..2 {
+        let done = host.cp().words("-rT").arg(host.file("tree")).arg(&to).ok();
+        assert!(!done.err.contains("not copied"), "{}", done.err);
+        let target = |link: &str| fs::read_link(mount.far().join(link)).unwrap();
+        assert_eq!((target("live"), target("dangling")), ("there".into(), "no/such".into()));
+        assert_eq!(modified(), before);
+    }
 }

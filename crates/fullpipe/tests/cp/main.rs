@@ -27,6 +27,8 @@ mod reach;
 mod remove_sources;
 mod rights;
 mod sobas;
+#[path = "../common/sshfs.rs"]
+mod sshfs;
 mod standard;
 mod third_party;
 mod tree;
