@@ -12,7 +12,9 @@ pub(crate) const SMALL: u64 = 1 << 20;
 pub fn block_size(asked: u32, streams: usize) -> u64 {
     // Each stream holds a pack, and two pieces of blocks: one comes while the other goes.
     const ALL: u64 = 64 << 20;
-    u64::from(asked).min(ALL / streams.max(1) as u64)
+    let share = ALL / streams.max(1) as u64;
+    // Whole pieces, so that each block starts where direct I/O can.
+    u64::from(asked).min(share - share % PIECE as u64)
 }
 
 /// Bytes that are read or received, hashed, and written or sent at a time through the page cache, so that they stay in the
@@ -25,3 +27,18 @@ pub const ALIGN: u64 = 4096;
 /// Bytes of a huge page: x86-64, and Arm with small pages of 4 KiB. Where it is another number, there are none. One at a
 /// time is as fast as several, and the processor's cache holds it.
 pub const HUGE_PAGE: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_begin_where_direct_io_can() {
+        for n in 1..=64 {
+            let bytes = block_size(64 << 20, n);
+            assert!(bytes.is_multiple_of(ALIGN) && (1 << 20..=64 << 20).contains(&bytes), "{n}: {bytes}");
+            assert!(bytes * n as u64 > 48 << 20, "{n}: {bytes}");
+        }
+        assert_eq!((block_size(8 << 20, 8), block_size(64 << 10, 64)), (8 << 20, 64 << 10));
+    }
+}
