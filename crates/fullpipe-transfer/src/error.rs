@@ -75,12 +75,19 @@ pub enum TransferError {
     /// A server refuses a client because it serves as many as it may.
     #[error("it is busy (its --max-clients is {0}); try again later, or ask its operator to raise that")]
     Busied(usize),
-    /// All data ports are taken. Each copy over UDT keeps one to itself.
+    /// All data ports of the server are taken. Each copy keeps one to itself: over TCP until its streams have come, over UDT to
+    /// its end.
     #[error(
-        "its data ports {0} to {1} are all in use, and a copy over UDT needs one to itself; try again later, or allow more ports \
-         (--data-ports)"
+        "{peer}: its data ports {first} to {last} are all in use; try again later, or allow more ports (--data-ports)"
     )]
-    PortsTaken(u16, u16),
+    PortsTaken {
+        /// The server.
+        peer: String,
+        /// Its first data port.
+        first: u16,
+        /// Its last data port.
+        last: u16,
+    },
     /// A server refuses a client for good.
     #[error("{0}")]
     Denied(Denial),
@@ -208,7 +215,9 @@ impl TransferError {
         match self {
             TransferError::Denied(Denial { why, .. }) => format!("refused: {why}"),
             TransferError::Busied(most) => format!("refused: busy (--max-clients {most})"),
-            TransferError::PortsTaken(first, last) => format!("refused: data ports {first} to {last} are all in use"),
+            TransferError::PortsTaken { first, last, .. } => {
+                format!("refused: data ports {first} to {last} are all in use")
+            }
             TransferError::Full { lack, what, .. } => format!("{lack} ({what})"),
             TransferError::Busy(place) => format!("refused: another fullpipe is writing to {place}"),
             TransferError::Stranger { why, .. } => format!("does not speak fullpipe's protocol ({why})"),
@@ -255,6 +264,9 @@ impl TransferError {
                 Some((to.as_str(), why.clone()))
             }
             TransferError::NoReversePath { peer, why } => Some((peer.as_str(), why.clone())),
+            TransferError::PortsTaken { peer, first, last } => {
+                Some((peer.as_str(), format!("its data ports {first} to {last} are all in use")))
+            }
             TransferError::Lost { peer, doing: CONNECTING, source } => Some((peer.as_str(), why(source))),
             _ => None,
         }
@@ -277,7 +289,7 @@ impl TransferError {
             | TransferError::NoReversePath { .. }
             | TransferError::NoDirectPath { .. }
             | TransferError::NoUdp { .. } => true,
-            TransferError::Busied(_) | TransferError::PortsTaken(..) => true,
+            TransferError::Busied(_) | TransferError::PortsTaken { .. } => true,
             TransferError::Remote { retry, .. } => *retry,
             TransferError::Refused { retry, .. } => *retry && !self.is_locked(),
             TransferError::Net(error) => {
@@ -336,7 +348,7 @@ impl Classified for TransferError {
             | TransferError::Version { .. }
             | TransferError::Denied(_)
             | TransferError::Busied(_)
-            | TransferError::PortsTaken(..)
+            | TransferError::PortsTaken { .. }
             | TransferError::Lost { .. }
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)

@@ -181,11 +181,11 @@ fn serve_session(
         },
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
-            let is_taken =
-                matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..) | TransferError::Busy(_));
+            let is_taken = matches!(error, TransferError::Busied(_) | TransferError::Busy(_));
             let (retry, class) = (is_taken, error.class() as u8);
             let _ = session.send(&match error {
                 TransferError::TcpOnly(_) => Message::TcpOnly,
+                TransferError::PortsTaken { first, last, .. } => Message::PortsTaken { first, last },
                 _ => Message::Refused { why: error.for_client(), retry, class },
             });
             Err(error)

@@ -204,6 +204,7 @@ impl Session {
                 Err(TransferError::Refused { peer: peer(), why: line(why), retry, class: error::class(class) })
             }
             Message::TcpOnly => Err(TransferError::TcpOnly(peer())),
+            Message::PortsTaken { first, last } => Err(TransferError::PortsTaken { peer: peer(), first, last }),
             Message::Failed { why, retry, class } => {
                 Err(TransferError::Remote { peer: peer(), why: line(why), retry, class: error::class(class) })
             }

@@ -257,6 +257,13 @@ pub enum Message {
     Removed(Removed),
     /// Server, in place of [`Message::Refused`]: its streams are to come over TCP alone.
     TcpOnly,
+    /// Server, in place of [`Message::Refused`]: none of its data ports is free now.
+    PortsTaken {
+        /// The first of them.
+        first: u16,
+        /// The last of them.
+        last: u16,
+    },
     /// Far end that serves measurements, after its greeting: where, and to whom.
     Measures {
         /// The port of its host on which it listens.

@@ -8,7 +8,6 @@ use fullpipe_net::NetError;
 use fullpipe_net::shared_port::{SAME_PORT, SharedStreams};
 use fullpipe_net::stream::handed::HandedAcceptor;
 use fullpipe_net::stream::{Acceptor, DataStream, open};
-use fullpipe_path::Protocol;
 use rand::RngExt;
 
 use crate::connection::session::Session;
@@ -53,7 +52,6 @@ impl DataListener {
         (encrypt, sends): (bool, bool),
     ) -> Result<DataListener, TransferError> {
         let transport = &connect.transport;
-        let is_udt = transport.protocol() == Protocol::Udt;
         let (guard, certificate) = if encrypt {
             let identity = Identity::new()?;
             (Protection::Server(identity.server()?), identity.certificate)
@@ -83,8 +81,8 @@ impl DataListener {
         let may_wish = !connect.relays && ports == (0, 0) && far_port::WISHES.contains(&connect.port);
         let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
         let acceptor = wished.map_or_else(|| listen(ports), Ok).map_err(|error| match error {
-            NetError::Listen { source, .. } if is_udt && source.kind() == ErrorKind::AddrInUse => {
-                TransferError::PortsTaken(ports.0, ports.1)
+            NetError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => {
+                TransferError::PortsTaken { peer: session.peer.clone(), first: ports.0, last: ports.1 }
             }
             other => other.into(),
         })?;

@@ -247,10 +247,10 @@ impl Copy<'_> {
                 watch.say(&note);
                 continue;
             }
-            // Where TCP got through before, the network or the host is down.
-            if watch.moved() == 0
+            // Where TCP got through before, the network or the host may be down. The next attempt shows whether ssh gets through.
+            if (watch.moved() == 0 || idle > 0)
                 && !is_interrupted()
-                && let Some(note) = choice.fall_back(&error, &mut self.endpoint.borrow_mut())
+                && let Some(note) = choice.fall_back(&error, &mut self.endpoint.borrow_mut(), watch.moved() > 0)
             {
                 watch.say(&note);
                 continue;
@@ -261,7 +261,8 @@ impl Copy<'_> {
             has_begun |= watch.moved() > 0 || self.is_settled.get() && is_lost;
             // A host that never answered is a mistake in the command; a busy server (Refused) is not. Ctrl-C ends ssh
             // too, and the lost connection that follows is no reason to try again.
-            let worth_trying = has_begun || matches!(error, TransferError::Refused { .. });
+            let is_refused = matches!(error, TransferError::Refused { .. } | TransferError::PortsTaken { .. });
+            let worth_trying = has_begun || is_refused;
             let worth_trying = worth_trying && !self.way.happens_once();
             // The far end of an earlier attempt may still hold the lock: it ends once its disk has written.
             let may_retry = error.may_retry() || has_begun && error.is_locked();

@@ -1,11 +1,12 @@
 //! How data get to a host of which only ssh's port can be reached.
 
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::firewall::behind;
-use crate::host::{Cp, Done, Host, until};
-use crate::large::{MIB, some_blocks};
+use crate::host::{Cp, Done, Host, Running, until};
+use crate::large::{LARGE, MIB, SLOW, both_ways, some_blocks};
 use crate::tree::{bytes, leftovers, same, write};
 
 /// Ports that a firewall drops.
@@ -147,6 +148,59 @@ fn a_port_that_a_firewall_drops() {
         // Other ports are open, as far as anybody knows.
         assert_eq!(notes(&host.cp().arg("--json").arg(host.file("a")).arg(host.far("c")).ok()), [""; 0]);
     });
+}
+
+#[test]
+fn ports_that_a_firewall_closes_during_a_copy() {
+    behind("table inet test { chain in { type filter hook input priority 0; }; }", || {
+        let host = &Host::start();
+        let running = slow_over(host, "--stall 1s");
+        let rule = format!("add rule inet test in tcp dport {DROPPED} drop");
+        assert!(Command::new("nft").args(rule.split_whitespace()).status().unwrap().success());
+        let done = running.wait();
+        assert_eq!(done.code(), 0, "{}", done.err);
+        let said = notes(&done);
+        assert!(said.last().unwrap().contains("no answer within") && said[1].contains("connecting again"), "{said:?}");
+        assert!(said.last().unwrap().ends_with("copying through ssh"), "{said:?}");
+        same(&host.file("large"), &host.file("to/large"));
+        // They were open when the copy began, and may be open again.
+        assert!(!host.home().join(".local/state").exists());
+    });
+}
+
+/// A large file that is copied over the ports of these tests, in the middle.
+fn slow_over(host: &Host, words: &str) -> Running {
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    let words = format!("--json {SLOW} --data-ports {DROPPED} {words}");
+    let running = host.copy(true, &words, "large", "to/").start();
+    some_blocks(&host.file("to"));
+    running
+}
+
+#[test]
+fn ports_that_are_all_in_use() {
+    let host = Host::start();
+    write(host.file("a"), bytes(3 * MIB, 1));
+    let other = std::net::TcpListener::bind("[::]:0").unwrap();
+    let port = other.local_addr().unwrap().port();
+    let words = format!("--json --data-ports {port}-{port}");
+    let busy = format!("its data ports {port} to {port} are all in use");
+    both_ways(|push| {
+        let to = if push { "there" } else { "back" };
+        let done = host.copy(push, &words, "a", to).ok();
+        let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
+        assert!(said.contains(&busy) && said.ends_with("copying through ssh"), "{said}");
+        same(&host.file("a"), &host.file(to));
+    });
+    assert!(!host.home().join(".local/state").exists());
+    // Where TCP alone is wanted, the copy begins when a port is free.
+    let waiting = host.copy(true, &format!("{words} --via tcp"), "a", "later").start();
+    std::thread::sleep(Duration::from_millis(1500));
+    drop(other);
+    let done = waiting.wait();
+    assert_eq!(done.code(), 0, "{}", done.err);
+    assert!(notes(&done).iter().any(|note| note.contains(&busy) && note.ends_with("connecting again")), "{}", done.out);
 }
 
 /// The rules of a firewall before the host of these tests, which drops what comes to its data ports.

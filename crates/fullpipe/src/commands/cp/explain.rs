@@ -102,7 +102,7 @@ pub fn dry_run(
         Way::ThirdParty(..) => third_party::look(endpoint, options, way.0, (args.verbose, &mut each), &mut gone),
         _ => look::look(endpoint, options, way, (args.verbose, &mut each), &mut gone),
     };
-    let looked = look(endpoint).or_else(|error| match choice.fall_back(&error, endpoint) {
+    let looked = look(endpoint).or_else(|error| match choice.fall_back(&error, endpoint, false) {
         Some(note) => {
             say(note);
             look(endpoint)

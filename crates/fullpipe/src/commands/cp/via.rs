@@ -132,8 +132,9 @@ impl Choice {
         (choice, note)
     }
 
-    /// Changes the far end's path to ssh if this error shows that TCP does not get through. Returns what to tell the user.
-    pub fn fall_back(&mut self, error: &TransferError, endpoint: &mut Endpoint) -> Option<String> {
+    /// Changes the far end's path to ssh if this error shows that TCP does not get through. `moved` says whether anything had moved
+    /// before, over TCP: then that is not remembered. Returns what to tell the user.
+    pub fn fall_back(&mut self, error: &TransferError, endpoint: &mut Endpoint, moved: bool) -> Option<String> {
         let (Endpoint::Ssh(ssh), Some((to, why)), Wanted::Auto) = (endpoint, error.no_data_path(), self.wanted) else {
             return None;
         };
@@ -150,7 +151,9 @@ impl Choice {
             }
             _ => format!("cannot connect to {to} for the data ({why}); copying through ssh"),
         };
-        (self.found, self.found_reverse) = (true, false);
+        // Ports that are in use now may be free for the next copy.
+        let is_closed = !moved && !matches!(error, TransferError::PortsTaken { .. });
+        (self.found, self.found_reverse) = (is_closed, false);
         Some(said)
     }
 
@@ -349,11 +352,11 @@ mod tests {
         let mut first = choice(&memory, &endpoint);
         let now = SystemTime::now() + A_SECOND;
         assert_eq!(remembered(&first, now), Ok(false));
-        assert_eq!(first.fall_back(&TransferError::Interrupted, &mut endpoint), None);
+        assert_eq!(first.fall_back(&TransferError::Interrupted, &mut endpoint, false), None);
         let closed = TransferError::NoDataPort { to: "10.0.0.1:5".to_owned(), why: "no answer".to_owned() };
-        let said = first.fall_back(&closed, &mut endpoint).unwrap();
+        let said = first.fall_back(&closed, &mut endpoint, false).unwrap();
         assert!(said.contains("10.0.0.1:5") && said.contains("no answer") && said.contains("through ssh"), "{said}");
-        assert_eq!((endpoint.via(), first.fall_back(&closed, &mut endpoint)), (Via::Ssh, None));
+        assert_eq!((endpoint.via(), first.fall_back(&closed, &mut endpoint, false)), (Via::Ssh, None));
         first.remember(&endpoint, &transport("cubic"));
         assert_eq!(remembered(&choice(&memory, &endpoint), now), Ok(true));
         assert_eq!(remembered(&choice(&memory, &endpoint), now + REMEMBERED), Ok(false));
@@ -395,7 +398,7 @@ mod tests {
         // It fails, and ssh carries the data.
         let mut third = choice(&memory, &endpoint);
         let closed = TransferError::NoReversePath { peer: "host".to_owned(), why: "no answer".to_owned() };
-        let said = third.fall_back(&closed, &mut endpoint).unwrap();
+        let said = third.fall_back(&closed, &mut endpoint, false).unwrap();
         assert_eq!(said, "host cannot connect to this host for the data (no answer); copying through ssh");
         third.remember(&endpoint, &transport("cubic"));
         assert_eq!((remembered(&third, now), reverses(&third)), (Ok(true), Ok(false)));
@@ -469,8 +472,9 @@ mod tests {
         let memory = dir.path().join("closed-ports.json");
         let endpoint = far("host", None);
         let mut first = choice(&memory, &endpoint);
-        let said = first.leave_udp(&TransferError::PortsTaken(7, 7), &mut how, false).unwrap();
-        assert!(said.starts_with("the copy failed over UDT: its data ports 7 to 7 are all in use"), "{said}");
+        let taken = TransferError::PortsTaken { peer: "host".to_owned(), first: 7, last: 7 };
+        let said = first.leave_udp(&taken, &mut how, false).unwrap();
+        assert!(said.starts_with("the copy failed over UDT: host: its data ports 7 to 7 are all in use"), "{said}");
         assert!(said.ends_with("; copying over TCP") && how.udp_is_closed, "{said}");
         first.remember(&endpoint, &transport("cubic"));
         assert_eq!(first.remembers(&first.udp_key, SystemTime::now()), Ok(false));
