@@ -47,5 +47,6 @@ ls -t | grep "^fullpipe-" | tail -n +4 | while read -r f; do rm -f "$f"; done;
 find . -name ".fullpipe-*" -mtime +0 -exec rm -f {} + 2>/dev/null;
 if fits "./$n"; then exec "./$n" far --base "$w" "$@"; fi;
 e=$("./$n" far --speaks "$k" 2>&1 </dev/null); x=$?; rm -f "$n"; o=;
+if [ $x = 0 ]; then echo "the program that was sent is not this version of fullpipe; check --far-binary" >&2; exit 126; fi;
 case $e in *GLIBC*) o="its C library is too old, so give a fullpipe that was built on an older system with --far-binary:";; esac;
 echo "the program that was sent cannot run there (status $x): $o" $e >&2; exit 126;

@@ -130,9 +130,12 @@ fn another_machine_takes_a_program_of_its_own() {
     // A program that cannot run there, and one that can.
     let head = fs::read(FULLPIPE).unwrap()[..4096].to_vec();
     write(host.file("broken"), &head);
-    let mut cp = host.bare_cp();
-    cp.arg("--far-binary").arg(host.file("broken")).arg(host.file("a")).arg(host.far("b"));
-    cp.fails(4, "the program that was sent cannot run there");
+    let sent = |file: PathBuf, part: &str| {
+        let mut cp = host.bare_cp();
+        cp.arg("--far-binary").arg(file).arg(host.file("a")).arg(host.far("b")).fails(4, part);
+    };
+    sent(host.file("broken"), "the program that was sent cannot run there");
+    sent("/bin/true".into(), "the program that was sent is not this version of fullpipe; check --far-binary");
     assert_eq!(names(&host, KEPT), [""; 0]);
     write(host.file("other"), [fs::read(FULLPIPE).unwrap(), b"another build".to_vec()].concat());
     host.bare_cp().arg("--far-binary").arg(host.file("other")).arg(host.file("a")).arg(host.far("b")).ok();
