@@ -21,6 +21,16 @@ pub enum Direction {
     Receive,
 }
 
+impl Direction {
+    /// The direction in a table, as records spell it, too.
+    pub fn word(self) -> &'static str {
+        match self {
+            Direction::Send => "send",
+            Direction::Receive => "receive",
+        }
+    }
+}
+
 /// Whether files are read and written past the page cache (O_DIRECT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]

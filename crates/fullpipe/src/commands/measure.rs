@@ -138,10 +138,6 @@ pub fn run(args: &Args, cli: &clap::Command) -> Result {
         return Err(Failure::usage(why));
     }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
-    if args.bidir && args.interval.is_some() && !args.csv && !args.watch {
-        let why = "--interval has one direction; with --bidir give --csv or --watch, or leave one of them out";
-        return Err(Failure::usage(why));
-    }
     if args.watch && matches!(path, Path::Lab(_)) {
         return Err(Failure::usage(
             "--watch is for a host that runs 'fullpipe serve'; in the testbed, --interval prints lines at the end",
@@ -282,8 +278,8 @@ fn once(
             let measured = in_lab(lab, run, args)?;
             for (run, text, outcome) in &measured {
                 print::warn_of_limits_in_testbed(run, text, outcome);
-                show_intervals(text, run, args, number);
             }
+            show_intervals(&measured, args, number);
             measured
         }
     };
@@ -316,15 +312,21 @@ fn once(
     Ok(())
 }
 
-/// Prints the intervals of a record.
-fn show_intervals(record: &str, run: &Run, args: &Args, number: u32) {
+/// Prints the intervals of the records of a measurement, in the order of their ends.
+fn show_intervals(measured: &[(Run, String, Outcome)], args: &Args, number: u32) {
     let Some(every) = args.every() else { return };
-    let sends = run.direction == Direction::Send;
-    let side = if sends { "sender" } else { "receiver" };
-    let mut intervals = Intervals::new(every.duration().as_secs_f64(), sends);
-    let mut over = intervals.take(record.lines().filter_map(|line| SampleLine::read(line, side)));
-    over.extend(intervals.rest());
-    live::print_intervals(&over, args, number, run.direction);
+    let of = |(run, record, _): &(Run, String, Outcome)| {
+        let sends = run.direction == Direction::Send;
+        let side = if sends { "sender" } else { "receiver" };
+        let mut intervals = Intervals::new(every.duration().as_secs_f64(), sends);
+        let mut over = intervals.take(record.lines().filter_map(|line| SampleLine::read(line, side)));
+        over.extend(intervals.rest());
+        over.into_iter().map(|interval| (run.direction, interval)).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = measured.iter().flat_map(of).collect();
+    all.sort_by(|(_, one), (_, other)| one.end_s.total_cmp(&other.end_s));
+    let printer = live::Printer::new(args, number);
+    all.iter().for_each(|(direction, interval)| printer.print(*direction, interval));
 }
 
 /// Reads a path from the command line, or from a TOML file.

@@ -40,10 +40,23 @@ fn both_directions_have_a_record_each() {
     assert!(text.contains("direction   sent, while data were received"), "{text}");
     assert!(text.contains("direction   received, while data were sent"), "{text}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "{text}");
+    let both = |flags: &str| {
+        let out = fullpipe(&format!("measure {} --bidir --duration 500ms --interval 100ms {flags}", server.address));
+        let text = String::from_utf8(out.stdout.clone()).unwrap();
+        assert_eq!(error(&out), (0, String::new()));
+        text
+    };
+    let text = both("");
+    let of = |text: &str, word: &str| text.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(of(&text, "retransmits"), 1, "{text}");
+    assert!(of(&text, "send     ") >= 4 && of(&text, "receive  ") >= 4, "{text}");
+    let text = both("--json");
+    let intervals: Vec<&str> = text.lines().filter(|line| line.contains(r#""kind":"interval""#)).collect();
+    let of = |word: &str| intervals.iter().filter(|line| line.ends_with(&format!(r#""direction":"{word}"}}"#))).count();
+    assert!(of("send") >= 4 && of("receive") >= 4, "{text}");
     for (flags, why) in [
         ("--bidir --out both.ndjson", "--bidir makes several records; give a folder"),
         ("--bidir --reverse", "cannot be used with"),
-        ("--bidir --interval 1s", "with --bidir give --csv or --watch"),
         ("--csv --json", "cannot be used with"),
         ("--csv --iperf3-json", "cannot be used with"),
     ] {

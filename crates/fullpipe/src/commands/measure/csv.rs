@@ -37,11 +37,7 @@ struct Row {
 
 impl Row {
     fn text(&self) -> String {
-        let direction = match self.direction {
-            Some(Direction::Send) => "send",
-            Some(Direction::Receive) => "receive",
-            None => "",
-        };
+        let direction = self.direction.map_or("", Direction::word);
         let number = |value: Option<u64>| value.map(|n| n.to_string()).unwrap_or_default();
         let decimal = |value: Option<f64>, digits: usize| value.map(|x| format!("{x:.digits$}")).unwrap_or_default();
         let counts = self.udp.map(|(counts, _)| counts);

@@ -132,11 +132,6 @@ impl Interval {
         if self.udp.is_some() { Self::UDP_HEADING } else { Self::HEADING }
     }
 
-    /// Whether the run begins with it.
-    pub fn is_first(&self) -> bool {
-        self.begin_s == 0.0
-    }
-
     /// The heading of a table with another first column.
     pub fn heading_of(&self, first: &str) -> String {
         let others = self.heading().trim_start().split_once(' ').map_or("", |(_, others)| others);
@@ -400,7 +395,6 @@ mod tests {
         assert!((first.rtt_s.unwrap() - 0.003).abs() < 1e-9);
         assert_eq!(first.line(), "     0.0-1.0     159.8 Mb/s            20      3.000 ms    20.00 KB");
         assert_eq!(first.heading().len(), first.line().len());
-        assert!(first.is_first() && !second.is_first());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! What is shown of a measurement while it runs: its intervals, a live view or a progress bar.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use fullpipe_net::{Measured, Progress};
 use fullpipe_path::transport::UNLIMITED;
 use fullpipe_path::{Direction, Run, Workload};
 use indicatif::ProgressBar;
+use serde::Serialize;
 
 use super::args::Args;
 use super::csv;
@@ -18,8 +19,7 @@ use crate::progress;
 pub struct Live<'a> {
     run: &'a Run,
     args: &'a Args,
-    /// Number of the measurement, from 1.
-    number: u32,
+    printer: Printer<'a>,
     intervals: RefCell<Vec<(Direction, Intervals)>>,
     view: Option<View>,
     bar: ProgressBar,
@@ -44,7 +44,7 @@ impl<'a> Live<'a> {
         Live {
             run,
             args,
-            number,
+            printer: Printer::new(args, number),
             is_shown: intervals.is_some() || progress::watched(quiet),
             intervals: RefCell::new(intervals.unwrap_or_default()),
             view: args.watch.then(View::new),
@@ -75,7 +75,7 @@ impl<'a> Live<'a> {
     }
 
     fn tell(&self, over: &[Interval], direction: Direction) {
-        let print = || print_intervals(over, self.args, self.number, direction);
+        let print = || over.iter().for_each(|interval| self.printer.print(direction, interval));
         let Some(view) = &self.view else { return print() };
         over.iter().for_each(|interval| view.show(direction, interval));
         if !over.is_empty() && (self.args.csv || self.args.json && self.args.interval.is_some()) {
@@ -89,19 +89,48 @@ pub fn directions(run: &Run) -> Vec<Direction> {
     if run.bidir { vec![Direction::Send, Direction::Receive] } else { vec![run.direction] }
 }
 
-/// Prints intervals that are over, for people below a heading. `number` is that of the measurement, from 1.
-pub fn print_intervals(over: &[Interval], args: &Args, number: u32, direction: Direction) {
-    for interval in over {
-        match serde_json::to_string(interval) {
-            _ if args.csv => csv::print_interval(interval, number, direction),
-            Ok(line) if args.json => outln!("{line}"),
-            _ if !args.quiet && !args.iperf3_json => {
-                if interval.is_first() {
-                    outln!("{}", interval.heading());
-                }
-                outln!("{}", interval.line());
-            }
-            _ => {}
-        }
+/// Prints the intervals of one measurement, for people below a heading.
+pub struct Printer<'a> {
+    args: &'a Args,
+    /// Number of the measurement, from 1.
+    number: u32,
+    /// Whether the heading has been printed.
+    is_headed: Cell<bool>,
+}
+
+impl<'a> Printer<'a> {
+    pub fn new(args: &'a Args, number: u32) -> Printer<'a> {
+        Printer { args, number, is_headed: Cell::default() }
     }
+
+    /// Prints an interval that is over.
+    pub fn print(&self, direction: Direction, interval: &Interval) {
+        let Printer { args, number, .. } = self;
+        if args.csv {
+            return csv::print_interval(interval, *number, direction);
+        }
+        // With one direction, each line is of it.
+        let shown = args.bidir.then_some(direction);
+        if args.json {
+            let line = serde_json::to_string(&Directed { interval, direction: shown });
+            return line.iter().for_each(|line| outln!("{line}"));
+        }
+        if args.quiet || args.iperf3_json {
+            return;
+        }
+        let first = |word: &str| shown.map_or(String::new(), |_| format!("{word:<9}"));
+        if !self.is_headed.replace(true) {
+            outln!("{}{}", first(""), interval.heading());
+        }
+        outln!("{}{}", first(direction.word()), interval.line());
+    }
+}
+
+/// An interval, and its direction where there are two.
+#[derive(Serialize)]
+struct Directed<'a> {
+    #[serde(flatten)]
+    interval: &'a Interval,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    direction: Option<Direction>,
 }
