@@ -36,7 +36,7 @@ const PART: usize = 1 << 20;
 /// Bytes of the copy that each program makes before it is timed.
 const FIRST_BYTES: u64 = 1000;
 /// Space that is to stay free beside the data, bytes.
-const SPARE: u64 = 64 << 20;
+const SPARE: u64 = 64_000_000;
 /// Time between two looks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(2);
 /// Time that an interrupted program has to end.
@@ -422,8 +422,10 @@ fn check_space(here: &Path, far: &mut FarShell, bytes: u64) -> Result {
     ];
     for (free, place, remedy, class) in sides {
         if let Some(free) = free.filter(|free| *free < bytes.saturating_add(SPARE)) {
-            let (free, needed) = (format::bytes(free as f64), format::bytes(bytes as f64));
-            let why = format!("{place} has {free} left, too little for {needed}; give a smaller --size, or {remedy}");
+            let [free, needed, spare] = [free, bytes, SPARE].map(|bytes| format::bytes(bytes as f64));
+            let why = format!(
+                "{place} has {free} left, too little for {needed} and {spare} to spare; give a smaller --size, or {remedy}"
+            );
             return Err(Failure::new(class, why));
         }
     }
