@@ -83,7 +83,7 @@ pub fn run(suite: &Suite, one: impl Fn(u64) -> Result<String, String> + Sync) ->
     let (name, variables) = (suite.name, suite.variables);
     for (seed, why) in &failed {
         println!(
-            "{name} seed {seed}: {why}\n  {variables}_SEEDS={seed} cargo test --release -p fullpipe --test {name}"
+            "{name} seed {seed}: {why}\n  {variables}_SEEDS={seed} cargo test --profile checks -p fullpipe --test {name}"
         );
     }
     let (all, seconds) = (seeds.len(), began.elapsed().as_secs_f64());
