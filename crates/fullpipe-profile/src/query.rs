@@ -32,7 +32,7 @@ pub struct Query {
 impl From<Time> for Query {
     fn from(rtt: Time) -> Query {
         Query {
-            rtt_ms: rtt.0 as f64 * 1e-6,
+            rtt_ms: rtt.0 as f64 / 1e6,
             host: None,
             rate: None,
             loss: None,
