@@ -18,7 +18,7 @@ pub const VERSION: u32 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The file cannot be read.
-    #[error("cannot read profile {}: {source}; make one with 'fullpipe analyze DIR', or name another with --profile", .path.display())]
+    #[error("cannot read profile {}: {source}; make one with 'fullpipe analyze DIR', or name another file", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
