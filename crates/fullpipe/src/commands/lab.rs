@@ -146,7 +146,10 @@ fn scenario_run(
             outln!("{}", with_kind("program", result));
         }
         for sample in &report.queue {
-            outln!("{}", with_kind("queue", sample));
+            // On the scenario's clock, as the programs' times are.
+            let mut line = with_kind("queue", sample);
+            line["ns"] = json!(sample.ns.saturating_sub(job.zero_ns()));
+            outln!("{line}");
         }
         outln!(
             "{}",
@@ -181,7 +184,7 @@ fn print(result: &ProgramResult) {
     let how = match &result.report.ended {
         Ended::Exit(code) => format!("status {code}"),
         Ended::Signal(signal) => format!("signal {signal}"),
-        Ended::NotStarted(why) => format!("not started: {why}"),
+        Ended::NotStarted(why) => return outln!("-- {}: {} (not started: {why})", result.end, result.run.join(" ")),
     };
     let stopped = if result.report.stopped { ", stopped by the scenario" } else { "" };
     outln!(

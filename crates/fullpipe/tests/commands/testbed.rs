@@ -93,7 +93,11 @@ fn a_seed_on_the_command_line_is_that_of_the_scenario() {
     };
     let losses = |seed: u32, flags: &[&str]| {
         let lines = json_lines(&scenario(&text(seed), &[&["--json"], flags].concat()));
+        // The queue is told of on the clock of the scenario, which begins at zero.
+        let looks: Vec<u64> = lines.iter().filter_map(|line| line["ns"].as_u64()).collect();
         let path = lines.into_iter().rfind(|line| line["kind"] == "path").unwrap();
+        let end_ns = (path["seconds"].as_f64().unwrap() * 1e9) as u64;
+        assert!(looks[0] < 1_000_000 && looks.iter().all(|ns| *ns <= end_ns), "{looks:?} {end_ns}");
         path["impaired"]["drops"].as_u64().unwrap()
     };
     let (first, second) = (losses(1, &[]), losses(2, &[]));
