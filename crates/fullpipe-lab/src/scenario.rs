@@ -78,6 +78,11 @@ impl Scenario {
             if program.run.is_empty() {
                 return Err(wrong("a [[program]] with an empty 'run'".into()));
             }
+            let ends = [("its stop", program.stop), ("until", scenario.until)];
+            if let Some((what, end)) = ends.into_iter().find_map(|(what, end)| Some((what, end.filter(|end| *end <= program.start)?))) {
+                let (run, start) = (program.run.join(" "), program.start);
+                return Err(wrong(format!("'{run}' has start = {start}, and {what} is {end}; give an earlier start")));
+            }
         }
         if !scenario.program.iter().any(Program::waited) && scenario.until.is_none() {
             return Err(wrong("nothing ends it: give a program on end a, one with wait = true, or 'until'".into()));

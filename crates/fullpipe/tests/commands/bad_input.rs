@@ -109,6 +109,14 @@ fn scenario_files() {
         ("path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='a'\nrun=[]", "empty 'run'"),
         ("path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='b'\nrun=['true']", "nothing ends it"),
         (
+            "path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='a'\nrun=['true']\nstart='3s'\nstop='2s'",
+            "'true' has start = 3s, and its stop is 2s",
+        ),
+        (
+            "until = '1s'\npath = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='a'\nrun=['true']\nstart='1s'",
+            "'true' has start = 1s, and until is 1s",
+        ),
+        (
             "path = { rtt = '1ms', rate = '1gbit' }\n[[change]]\nat='1s'\nmtu=1500\n[[program]]\nend='a'\nrun=['true']",
             "unknown field `mtu`",
         ),
