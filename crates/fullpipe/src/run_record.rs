@@ -80,7 +80,7 @@ pub fn keep(to: &FilePath, run: &Run, text: &str) -> Result<PathBuf> {
 /// As for [`keep`].
 pub fn keep_same(to: &FilePath, id: &str, text: &str) -> Result<PathBuf> {
     let file = file(to, id);
-    record::write_atomically(&file, with_id(text, &file)?.as_bytes())?;
+    record::write_atomically(&file, named(text, &stem(&file))?.as_bytes())?;
     Ok(file)
 }
 
@@ -91,25 +91,30 @@ pub fn keep_same(to: &FilePath, id: &str, text: &str) -> Result<PathBuf> {
 /// As for [`keep`].
 pub fn keep_new(to: &FilePath, id: &str, text: &str) -> Result<PathBuf> {
     if is_file(to) {
-        record::write_atomically(to, with_id(text, to)?.as_bytes())?;
+        record::write_atomically(to, named(text, &stem(to))?.as_bytes())?;
         return Ok(to.to_owned());
     }
     let names = std::iter::once(id.to_owned()).chain((2u64..).map(|number| format!("{id}-{number}")));
     for file in names.map(|name| file(to, &name)) {
-        if record::write_new(&file, with_id(text, &file)?.as_bytes())? {
+        if record::write_new(&file, named(text, &stem(&file))?.as_bytes())? {
             return Ok(file);
         }
     }
     Err(Failure::new(ExitClass::Record, format!("{}: it has no name left for a record", to.display())))
 }
 
-/// The record with the name of its file as its id.
-fn with_id(text: &str, file: &FilePath) -> Result<String> {
+/// The name of a record's file, which is the record's id.
+fn stem(file: &FilePath) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The record with another id.
+pub fn named(text: &str, id: &str) -> Result<String> {
     let damaged =
         |why: &dyn std::fmt::Display| Failure::new(ExitClass::Record, format!("cannot name the record: {why}"));
     let (first, rest) = text.split_once('\n').ok_or_else(|| damaged(&"it has no lines"))?;
     let mut header: Value = serde_json::from_str(first).map_err(|e| damaged(&e))?;
-    header["id"] = json!(file.file_stem().unwrap_or_default().to_string_lossy());
+    header["id"] = json!(id);
     Ok(format!("{header}\n{rest}"))
 }
 

@@ -451,7 +451,10 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<Vec<(Run, String, Ou
     let directions: &[Direction] =
         if run.bidir { &[Direction::Send, Direction::Receive] } else { std::slice::from_ref(&run.direction) };
     let of = |(direction, record): (&Direction, LabMeasured)| {
-        (Run { direction: *direction, ..run.clone() }, record.text, record.outcome)
+        let run = Run { direction: *direction, ..run.clone() };
+        // A copy in the guest has named it as its own.
+        let text = if run.disks.is_some() { run_record::named(&record.text, &run.id())? } else { record.text };
+        Ok((run, text, record.outcome))
     };
-    Ok(directions.iter().zip(measured).map(of).collect())
+    directions.iter().zip(measured).map(of).collect()
 }

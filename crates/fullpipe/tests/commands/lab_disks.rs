@@ -18,6 +18,8 @@ fn a_run_between_disks_takes_as_long_as_the_slower_and_names_it() {
         ("disk_a=50MB/s,disk_b=1GB/s", "", ("8.388608MB", "auto"), "disk_read"),
         // All streams together have blocks of at most 64 MiB.
         ("disk_a=1GB/s,disk_b=50MB/s", "--direct on --streams 16", ("4.194304MB", "on"), "disk_write"),
+        // Whole pieces, which can begin where direct I/O does.
+        ("disk_a=1GB/s,disk_b=50MB/s", "--direct on --streams 10", ("6.5536MB", "on"), "disk_write"),
         // Through the page cache, the time until everything is on the disk counts.
         ("disk_a=1GB/s,disk_b=50MB/s", "--direct off --streams 2 --block 1MiB", ("1.048576MB", "off"), "disk_write"),
     ] {
@@ -28,6 +30,8 @@ fn a_run_between_disks_takes_as_long_as_the_slower_and_names_it() {
         assert!((rate - 1.0).abs() < 1e-9, "{result}");
         assert_eq!(result["bottleneck"], bottleneck, "{disks} {flags}");
         assert_eq!(header["disks"], serde_json::json!({"block": block, "direct": direct}), "{flags}");
+        // As a file would be named.
+        assert!(!header["id"].as_str().unwrap().ends_with("-plain"), "{header}");
         assert!(header["path"]["disk_a"].is_string() && header["path"]["disk_b"].is_string(), "{header}");
     }
 }
