@@ -137,6 +137,13 @@ def test_few_rtts_say_so(tmp_path: Path, rtts: list[str]) -> None:
     assert words.closest(entry["model"]) == "cannot say"
 
 
+@pytest.mark.parametrize("count", [1, 3, 5, 6])
+def test_forms_are_compared_at_six_rtts_or_more(tmp_path: Path, count: int) -> None:
+    model = transport(of(tmp_path, grid(tmp_path, rtts=RTTS[:count])))["model"]
+    few = f"cannot say: {count} RTT{'s' * (count > 1)}, too few to compare the forms; measure at 6 or more"
+    assert (words.fits(model) == few) == ("too few" in words.fits(model)) == (count < 6)
+
+
 def test_equal_throughput_says_so(tmp_path: Path) -> None:
     found = of(tmp_path, grid(tmp_path, ccs=["cubic", "htcp"]), lambda run: 5.0)
     said = words.shape(transport(found)["transition"], 0.95)
@@ -395,3 +402,23 @@ def test_no_interval_is_above_the_capacity() -> None:
     found = point(11.8, [9.9e9, 9.5e9], 9.92e9)
     assert found["high_bps"] == 9.92e9 and found["low_bps"] < 9.5e9
     assert point(11.8, [1e6, 2e8], 1e9)["low_bps"] == 0
+
+
+def test_one_file_replaces_no_analysis_of_its_folder(tmp_path: Path, command: Command) -> None:
+    of(tmp_path, grid(tmp_path, seeds=1, rtts=RTTS[:1]))
+    (file,) = (tmp_path / "r").glob("*.ndjson")
+    done = command("analyze", file)
+    assert done.returncode == 2 and "is one file; give its folder" in done.stderr, done.stderr
+    assert list((tmp_path / "r").iterdir()) == [file]
+    assert command("analyze", file, "--out", tmp_path / "one", "--quick").returncode == 0
+    assert (tmp_path / "one" / "profile.json").exists()
+
+
+def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
+    of(tmp_path, grid(tmp_path, seeds=2))
+    command = [sys.executable, "-m", "fullpipe.cli.analyze", "r", "--quick"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None and run.stderr is not None
+        run.stdout.close()
+        told = run.stderr.read()
+        assert run.wait(timeout=120) == 0, told

@@ -12,10 +12,12 @@ from fullpipe.dynamics import Traces
 from fullpipe.errors import UsageError
 from fullpipe.model import Fit, decompose, fit_convex, fit_exponential_ramp
 from fullpipe.tcp import TCP_HEADERS
-from fullpipe.units import parse_size, parse_time
+from fullpipe.units import counted, parse_size, parse_time
 
 DECISIVE_AICC = 4.0
 """The AICc difference that means "considerably less" support (Burnham and Anderson 2002)."""
+MIN_RTTS = 6
+"""The fewest RTTs for a comparison of the forms: AICc needs them for the one with three parameters."""
 FLAT = "throughput is the same at every RTT"
 """The reason why the form of a flat profile is undetermined."""
 _BINS = re.compile(r"^\d+ intervals of (.*?); at least (\d+) are needed")
@@ -106,10 +108,18 @@ def _aicc(fit: Fit) -> float | None:
     return None if n - k < 2 else fit.aic + 2 * k * (k + 1) / (n - k - 1)
 
 
+def few_rtts(count: int) -> str:
+    """The reason why forms cannot be compared at so few RTTs."""
+    return f"{counted(count, 'RTT')}, too few to compare the forms; measure at {MIN_RTTS} or more"
+
+
 def fits(
     rtt_ms: Sequence[float], mean_bps: Sequence[float], workload: Mapping[str, str], mtu: int | None
 ) -> dict[str, Any]:
     """Finds the form that fits a profile: `model.fits` in analysis.json. Arguments as of :func:`fitted`."""
+    if len(set(rtt_ms)) < MIN_RTTS - 1:
+        # At one less, the forms can be fitted, but not compared.
+        return {"cannot_say": few_rtts(len(set(rtt_ms)))}
     try:
         found = fitted(rtt_ms, mean_bps, workload, mtu)
     except UsageError as error:

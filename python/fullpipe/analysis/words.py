@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from fullpipe.analysis.decision import WINDOWS
+from fullpipe.analysis.model import few_rtts
 from fullpipe.labels import gbps
 from fullpipe.units import counted
 
@@ -241,7 +242,7 @@ def fits(content: Content) -> str:
     if "cannot_say" in found:
         return cannot_say(found)
     if found["ahead"] is None:
-        return "cannot say: too few RTTs to compare forms of so many parameters"
+        return f"cannot say: {few_rtts(len(found['forms'][0]['predicted_bps']))}"
     forms = sorted(found["forms"], key=lambda form: form["rmse_bps"])
     errors = ", ".join(f"{gbps(form['rmse_bps'])[0]} {form['form']}" for form in forms)
     if found["closest"] is None:
