@@ -506,6 +506,8 @@ def test_measurements_that_fail(server: Server) -> None:
         fullpipe.measure("disk:/tmp")
     with pytest.raises(UsageError, match="mount: is storage, not a path; use fullpipe.measure_storage"):
         fullpipe.measure("mount:/tmp")
+    with pytest.raises(UsageError, match=r"mount=nfs is storage; use fullpipe.measure_storage"):
+        fullpipe.measure("lab:rtt=2ms,rate=1gbit,mount=nfs", size="20MB")
 
 
 def test_storage_is_measured_for_each_value(tmp_path: Path) -> None:

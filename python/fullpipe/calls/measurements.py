@@ -203,6 +203,10 @@ def _records(call: str, target: str, words: Sequence[str], kind: str) -> tuple[l
     lines = [line for line in lines if not line.startswith(b'{"kind":"interval"')]
     begins = [i for i, line in enumerate(lines) if line.startswith(f'{{"kind":"{kind}"'.encode())]
     texts = [b"".join(lines[begin:end]) for begin, end in pairwise([*begins, len(lines)])]
+    other, right = ("storage", "measure_storage") if kind == "run" else ("run", "measure")
+    if not texts and any(line.startswith(f'{{"kind":"{other}"'.encode()) for line in lines):
+        what = "storage" if other == "storage" else "a path"
+        raise UsageError(f"{call}: {target} is {what}; use fullpipe.{right}(...)")
     texts = ended.result("measure", texts or None)
     return [parse_record(text, "the output of fullpipe measure", kind) for text in texts], ended
 
