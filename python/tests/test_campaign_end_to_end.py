@@ -37,8 +37,8 @@ def environment() -> dict[str, str]:
     return os.environ | {"FULLPIPE": built_program()}
 
 
-def start(folder: Path, environment: dict[str, str]) -> "subprocess.Popen[str]":
-    (folder / "tiny.toml").write_text(CAMPAIGN)
+def start(folder: Path, environment: dict[str, str], seeds: int = 4) -> "subprocess.Popen[str]":
+    (folder / "tiny.toml").write_text(CAMPAIGN.replace("seeds = 4", f"seeds = {seeds}"))
     return subprocess.Popen(
         [sys.executable, "-m", "fullpipe.cli.campaign", "run", "tiny.toml", "--workers", "1", "--json"],
         cwd=folder,
@@ -73,7 +73,7 @@ def alive(word: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_killed_and_started_again_only_what_is_missing_runs(
     tmp_path: Path, environment: dict[str, str], how: signal.Signals
 ) -> None:
@@ -83,6 +83,7 @@ def test_killed_and_started_again_only_what_is_missing_runs(
     _, words = first.communicate(timeout=60)
     assert first.returncode == (-9 if how is signal.SIGKILL else 130), words
     assert "Traceback" not in words
+    assert how is signal.SIGKILL or "stopped; run the same command again" in words, words
     deadline = time.monotonic() + 30
     while (left := alive(str(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -113,6 +114,9 @@ def test_killed_and_started_again_only_what_is_missing_runs(
 
     third, words = start(tmp_path, environment).communicate(timeout=60)
     assert json.loads(third)["ran"] == 0, words
+    assert "of other runs" not in words
+    _, words = start(tmp_path, environment, seeds=1).communicate(timeout=60)
+    assert "also has 3 records of other runs" in words
 
 
 def test_a_run_over_its_limit_fails_alone(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -13,7 +13,16 @@ from fullpipe.campaign.execute import Outcome, record_path
 from fullpipe.campaign.shard import Shard
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
-from fullpipe.record import FAILED, fields, goodput_bps, number, read_failures, read_header, read_outcome
+from fullpipe.record import (
+    FAILED,
+    fields,
+    goodput_bps,
+    number,
+    read_failures,
+    read_header,
+    read_outcome,
+    records_in,
+)
 from fullpipe.run import RunSpec
 
 DESCRIPTION = "campaign.json"
@@ -54,6 +63,12 @@ def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
         if (wall_s := number(fields(about, "real").get("wall_s"))) is not None:
             timed.append((run, wall_s))
     return State(done, missing, calibration(timed), rates)
+
+
+def foreign(runs: Sequence[RunSpec], folder: Path) -> int:
+    """How many records in a folder are of none of a campaign's runs."""
+    names = {run.name for run in runs}
+    return sum(file.name.split(".ndjson")[0] not in names for file in records_in(folder))
 
 
 def digest(names: Iterable[str]) -> str:

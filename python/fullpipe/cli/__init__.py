@@ -2,10 +2,12 @@
 
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
@@ -15,6 +17,17 @@ from fullpipe.errors import FullpipeError, RecordError
 def warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """Prints a warning on stderr. It takes what `warnings.showwarning` does."""
     print(f"warning: {message}", file=sys.stderr)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _interrupt_on_signals() -> None:
+    """Ends a command by SIGTERM, or by a closed terminal, as by Ctrl-C; not where nohup ignores that."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
 
 
 def _discard_stdout() -> None:
@@ -29,6 +42,7 @@ def _sentence(error: click.ClickException) -> str:
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; prints an error as one line on stderr."""
     warnings.showwarning = warn
+    _interrupt_on_signals()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character gets its number, not an error.
         if isinstance(stream, io.TextIOWrapper):

@@ -15,7 +15,7 @@ from fullpipe.campaign import expand, read_campaign
 from fullpipe.campaign.cost import Estimate, estimate
 from fullpipe.campaign.progress import Eta, Reporter, duration
 from fullpipe.campaign.shard import Shard, parse_shard, take
-from fullpipe.campaign.state import State, inspect, prepare
+from fullpipe.campaign.state import State, foreign, inspect, prepare
 from fullpipe.cli import run as run_command
 from fullpipe.cli import warn
 from fullpipe.cli.options import Folder, seconds
@@ -360,6 +360,11 @@ def run(
         return 0
     if scheduler is None:
         find_binary()
+    if others := foreign(every, folder):
+        warn(
+            f"{folder} also has {counted(others, 'record')} of other runs, such as those of this campaign "
+            "before its file was changed; the profile will be of all of them"
+        )
     prepare(folder, runs, file, described.title, every, part)
     job = _Job(runs, state, folder, scheduler, workers, limit, as_json)
     if search is None:
