@@ -23,10 +23,9 @@ def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool)
     Raises:
         FailedError: Cells are slower by more than the threshold.
     """
-    from rich.console import Console
-
     from fullpipe.analysis import beyond_threshold, compare, dump_comparison, read_side, tables, words
     from fullpipe.analysis.console import show_comparison
+    from fullpipe.cli.console import OutputConsole
 
     before, after = folders
     check_differ(before, after, "--compare")
@@ -34,7 +33,7 @@ def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool)
     if as_json:
         print(dump_comparison(content), end="")
     else:
-        show_comparison(content, Console(width=None if sys.stdout.isatty() else WIDTH))
+        show_comparison(content, OutputConsole(WIDTH))
     if threshold is None:
         return
     sys.stdout.flush()
@@ -166,10 +165,15 @@ def _analyze(
     from fullpipe.analysis.console import show, show_storage
     from fullpipe.analysis.openmetrics import write_openmetrics
     from fullpipe.analysis.pipeline import analyze_folder, analyze_storage
+    from fullpipe.cli.console import OutputConsole
 
     parts = None if only is None else only.split(",")
-    out = out or (folder if folder.is_dir() else folder.parent)
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    if folder.is_file() and out is None:
+        raise click.UsageError(
+            f"{folder} is one file; give its folder, or a folder for what is found in it with --out"
+        )
+    out = out or folder
+    console = OutputConsole(WIDTH)
     stored, is_all = analyze_storage(folder, out)
     if stored is not None and (is_all or not as_json):
         if as_json:

@@ -1,16 +1,15 @@
 """Prints the result of `fullpipe campaign run --find-best`."""
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from fullpipe.campaign.adaptive import WITHIN, Best
+from fullpipe.cli.console import OutputConsole
 from fullpipe.labels import conditions, gbps, transport_name
 from fullpipe.queues import Queue, label_queues
 from fullpipe.run import TUNED, LabPath, RunSpec
@@ -63,7 +62,7 @@ def _title(run: RunSpec, queue: Queue) -> str:
 
 def tell_best(found: Sequence[Best]) -> None:
     """Prints a table of the chosen transport of each path condition and its probability to be best."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = OutputConsole(120)
     labels = _queues(found)
     by_title: dict[str, list[Best]] = {}
     for best in found:
