@@ -79,7 +79,8 @@ impl Scenario {
                 return Err(wrong("a [[program]] with an empty 'run'".into()));
             }
             let ends = [("its stop", program.stop), ("until", scenario.until)];
-            if let Some((what, end)) = ends.into_iter().find_map(|(what, end)| Some((what, end.filter(|end| *end <= program.start)?))) {
+            let late = ends.into_iter().find_map(|(what, end)| Some((what, end.filter(|end| *end <= program.start)?)));
+            if let Some((what, end)) = late {
                 let (run, start) = (program.run.join(" "), program.start);
                 return Err(wrong(format!("'{run}' has start = {start}, and {what} is {end}; give an earlier start")));
             }
