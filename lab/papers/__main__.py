@@ -5,6 +5,7 @@ python -m lab.papers judge                               # writes the verdicts f
 python -m lab.papers fit                                 # fits the earlier grid, and draws that: half an hour
 python -m lab.papers figures runs                        # draws the figures from whole records
 python -m lab.papers mounts runs/icccn17-mounts runs/cp  # draws mounts over long paths beside copies
+python -m lab.papers disks runs/icccn17-disks            # draws files from XFS to XFS
 """
 
 import argparse
@@ -61,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     mounting = commands.add_parser("mounts", help="draw rates of mounts against RTT, beside copies")
     mounting.add_argument("mounts", type=Path, help="the records of campaigns/icccn17-mounts.toml")
     mounting.add_argument("copies", type=Path, help="what 'fullpipe cp --json' printed over its paths")
+    storing = commands.add_parser("disks", help="draw rates of files from XFS to XFS")
+    storing.add_argument("disks", type=Path, help="the records of campaigns/icccn17-disks.toml")
     return parser
 
 
@@ -98,6 +101,10 @@ def main() -> int:
             from lab.papers.mounts import write_figure
 
             write_figure(arguments.mounts, arguments.copies, PAGE.with_suffix("") / "icccn-16.svg")
+        elif arguments.command == "disks":
+            from lab.papers.disks import write_figure as write_disks
+
+            write_disks(arguments.disks, PAGE.with_suffix("") / "icccn-12.svg")
         else:
             _figures(arguments.runs)
     except FullpipeError as error:
