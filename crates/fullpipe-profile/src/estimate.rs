@@ -135,9 +135,9 @@ fn mean(point: &Point, pool: Pool) -> Mean {
 /// Makes estimates from the points of a profile.
 ///
 /// Few runs give a poor variance. For a point with fewer than five runs, the larger of two variances counts: its own, and that
-/// of all points of the transport, relative to their means. One that varies by far more than these has its own alone. A transport without repeated runs takes the variance of the
-/// transports of its protocol that it is compared with, or else of those of the whole profile: how much runs over UDT vary says
-/// nothing of TCP.
+/// of all points of the transport, relative to their means. One that varies by far more than these has its own alone. A
+/// transport without repeated runs takes the variance of the transports of its protocol that it is compared with, or else of
+/// those of the whole profile: how much runs over UDT vary says nothing of TCP.
 pub(crate) struct Estimator {
     level: f64,
     others: HashMap<Protocol, Pool>,
