@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     packing = commands.add_parser("pack", help="keep the runs of campaigns, compactly, in lab/papers/records")
     packing.add_argument("--build", required=True, help="the commit of the program that made the runs")
     packing.add_argument("runs", type=Path, nargs="+", help="a campaign's folder of records")
+    packing.add_argument("--add", action="store_true", help="keep the campaigns' earlier records, too")
     commands.add_parser("judge", help="write the verdicts of the kept runs into docs/explanation")
     commands.add_parser("fit", help="fit the profiles of the earlier grid, keep that, and draw it")
     drawing = commands.add_parser("figures", help="draw the papers' figures from whole records")
@@ -86,7 +87,7 @@ def main() -> int:
     arguments = _parser().parse_args()
     try:
         if arguments.command == "pack":
-            size = pack(arguments.runs, arguments.build)
+            size = pack(arguments.runs, arguments.build, add=arguments.add)
             print(f"kept {len(arguments.runs)} campaigns; {FOLDER.name} has {size / 1e6:.2f} MB")
         elif arguments.command == "judge":
             for file, text in texts(Kept.read()).items():

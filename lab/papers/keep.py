@@ -192,20 +192,24 @@ def read_campaign_records(folder: Path, build: str) -> Kept:
     return Kept(pl.DataFrame(rows, schema=RUNS), pl.concat(traced))
 
 
-def pack(folders: list[Path], build: str, into: Path = FOLDER) -> int:
+def pack(folders: list[Path], build: str, into: Path = FOLDER, add: bool = False) -> int:
     """Adds campaigns to what is kept, in the place of earlier records of the same campaigns.
 
     Args:
         folders: The campaigns' folders.
         build: The commit of the program that made them.
         into: The folder of the kept files.
+        add: Whether earlier records of the same campaigns stay, but for those of the same runs.
 
     Returns:
         The size of the kept files in bytes.
     """
     new = [read_campaign_records(folder, build) for folder in folders]
     old = Kept.read(into)
-    others = old.runs.filter(~pl.col("campaign").is_in([folder.name for folder in folders]))
+    replaced = pl.col("campaign").is_in([folder.name for folder in folders])
+    if add:
+        replaced &= pl.col("id").is_in(pl.concat([one.runs["id"] for one in new]).implode())
+    others = old.runs.filter(~replaced)
     runs = pl.concat([others, *(one.runs for one in new)]).sort("campaign", "id")
     ids = runs.filter(pl.col("duration_s") > 0)["id"]
     traced = pl.concat([old.traces.join(others, on="id", how="semi"), *(one.traces for one in new)])

@@ -1,5 +1,6 @@
 """What is kept of the papers' runs, and the verdicts that are written from it."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +8,13 @@ import polars as pl
 import pytest
 import synthetic
 from conftest import ROOT, campaign_of
+from fullpipe.campaign import expand
+from fullpipe.errors import RecordError, UsageError
+
 from lab.papers import keep, page
 from lab.papers.__main__ import texts
 from lab.papers.cells import AXES
 from lab.papers.keep import MAX_BYTES, Kept, dynamics, pack
-
-from fullpipe.campaign import expand
-from fullpipe.errors import RecordError, UsageError
 
 CAMPAIGN = """
 [[grid]]
@@ -82,6 +83,19 @@ def test_a_campaign_replaces_its_earlier_records(tmp_path: Path) -> None:
         ("one", "0.1.0 new", 3),
         ("two", "0.1.0 old", 3),
     ]
+
+
+def test_a_campaign_comes_in_parts(tmp_path: Path) -> None:
+    into = tmp_path / "kept"
+    pack([_campaign(tmp_path / "a" / "one", 'duration = "20s"')], "old", into)
+    # The other part, and a run that both have.
+    other = _campaign(tmp_path / "b" / "one", 'duration = "21s"')
+    first = sorted((tmp_path / "a" / "one").glob("*.ndjson"))[0]
+    shutil.copy(first, other)
+    pack([other], "new", into, add=True)
+    kept = Kept.read(into)
+    assert sorted(kept.runs["program"]) == ["0.1.0 new"] * 4 + ["0.1.0 old"] * 2
+    assert set(kept.traces["id"]) == set(kept.runs["id"]) and kept.runs["id"].n_unique() == 6
 
 
 def test_a_run_of_two_campaigns_counts_once(tmp_path: Path) -> None:
