@@ -78,7 +78,7 @@ pub enum TransferError {
     /// All data ports of the server are taken. Each copy keeps one to itself: over TCP until its streams have come, over UDT to
     /// its end.
     #[error(
-        "{peer}: its data ports {first} to {last} are all in use; try again later, or allow more ports (--data-ports)"
+        "{peer} refused: its data ports {first} to {last} are all in use; try again later, or allow more ports (--data-ports)"
     )]
     PortsTaken {
         /// The server.

@@ -474,7 +474,10 @@ mod tests {
         let mut first = choice(&memory, &endpoint);
         let taken = TransferError::PortsTaken { peer: "host".to_owned(), first: 7, last: 7 };
         let said = first.leave_udp(&taken, &mut how, false).unwrap();
-        assert!(said.starts_with("the copy failed over UDT: host: its data ports 7 to 7 are all in use"), "{said}");
+        assert!(
+            said.starts_with("the copy failed over UDT: host refused: its data ports 7 to 7 are all in use"),
+            "{said}"
+        );
         assert!(said.ends_with("; copying over TCP") && how.udp_is_closed, "{said}");
         first.remember(&endpoint, &transport("cubic"));
         assert_eq!(first.remembers(&first.udp_key, SystemTime::now()), Ok(false));
