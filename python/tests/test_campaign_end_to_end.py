@@ -46,6 +46,8 @@ def start(folder: Path, environment: dict[str, str], seeds: int = 4) -> "subproc
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # These tests may run below nohup.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
 
 
