@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 import synthetic
 from conftest import ROOT, campaign_of
-from fullpipe.campaign import expand
-from fullpipe.errors import RecordError, UsageError
-
 from lab.papers import keep, page
 from lab.papers.__main__ import texts
 from lab.papers.cells import AXES
 from lab.papers.keep import MAX_BYTES, Kept, dynamics, pack
+
+from fullpipe.campaign import expand
+from fullpipe.errors import RecordError, UsageError
 
 CAMPAIGN = """
 [[grid]]
