@@ -106,8 +106,9 @@ impl Disk {
     pub fn spoil(&self, host: &Host, file: &Path) -> bool {
         let file = file.to_owned();
         let found = host.run(move || {
+            // An adversary may have moved it away.
+            fs::File::open(&file).ok()?.sync_all().unwrap();
             let text = file.to_str()?;
-            tool(&["sync", text], "");
             // ext: logical: physical: length: ...
             let extents = tool(&["filefrag", "-v", &format!("-b{BLOCK}"), text], "");
             let first = extents.lines().find(|line| line.trim_start().starts_with("0:"))?;
