@@ -64,7 +64,7 @@ impl Failure {
 }
 
 /// Takes out the numbers of system errors, which Rust puts behind their names: `No such file or directory (os error 2)`.
-fn without_numbers(mut text: String) -> String {
+pub fn without_numbers(mut text: String) -> String {
     const BEFORE: &str = " (os error ";
     let mut from = 0;
     while let Some(begin) = text[from..].find(BEFORE).map(|at| from + at) {

@@ -17,6 +17,7 @@ use super::args::Args;
 use super::bottleneck::{Bottleneck, Spent};
 use super::names::Names;
 use super::transport::Chosen;
+use crate::failure::without_numbers;
 use crate::output::{errln, log, outln};
 use crate::{format, progress};
 
@@ -177,6 +178,7 @@ impl Watch {
 
     /// Tells of an event.
     pub fn say(&self, what: &str) {
+        let what = without_numbers(what.to_owned());
         if self.json {
             outln!("{}", json!({"kind": "note", "note": what}));
         } else if !self.quiet {
