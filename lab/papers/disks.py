@@ -9,7 +9,7 @@ from fullpipe import read_runs
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.papers.figures import rtt_axis
+from lab.papers.figures import rtt_axis, save
 
 BLOCK_BYTES = 9_000_000
 """Larger blocks than this stand for XDD's larger requests, and are in no figure."""
@@ -67,6 +67,4 @@ def draw(cells: pl.DataFrame) -> Figure:
 def write_figure(folder: Path, out: Path) -> None:
     """Writes the figure of a campaign of disks as SVG."""
     plt.switch_backend("svg")
-    figure = draw(read_cells(folder))
-    figure.savefig(out, metadata={"Date": None})
-    plt.close(figure)
+    save(draw(read_cells(folder)), out)

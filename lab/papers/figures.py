@@ -42,6 +42,12 @@ def exponents(data: Data, cc: str, rtt: float) -> dict[int, tuple[float, float, 
     return found
 
 
+def save(figure: Figure, out: Path) -> None:
+    """Writes a figure, drawn with the backend `svg`, the same each time, and frees it."""
+    figure.savefig(out, metadata={"Date": None})
+    plt.close(figure)
+
+
 def side_by_side(n: int, width: float = 9.0, height: float = 2.6) -> tuple[Figure, list[Axes]]:
     """Makes panels side by side whose rates share an axis; width and height in inches."""
     figure, axes = plt.subplots(1, n, figsize=(width, height), sharey=True, squeeze=False)
@@ -310,6 +316,4 @@ def write_all(data: Data, folder: Path) -> None:
     plt.switch_backend("svg")
     folder.mkdir(parents=True, exist_ok=True)
     for name, (_, draw) in FIGURES.items():
-        figure = draw(data)
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        plt.close(figure)
+        save(draw(data), folder / f"{name}.svg")

@@ -8,7 +8,7 @@ import polars as pl
 from fullpipe.storage import lab_place, read_storage
 from matplotlib.figure import Figure
 
-from lab.papers.figures import rtt_axis, side_by_side
+from lab.papers.figures import rtt_axis, save, side_by_side
 
 THREADS = (1, 8)
 """The numbers of threads that the figure shows."""
@@ -61,6 +61,4 @@ def draw(mounts: pl.DataFrame, copies: pl.DataFrame) -> Figure:
 def write_figure(mounts: Path, copies: Path, out: Path) -> None:
     """Writes the figure of a campaign of mounts and of copies as SVG."""
     plt.switch_backend("svg")
-    figure = draw(read_mounts(mounts), read_copies(copies))
-    figure.savefig(out, metadata={"Date": None})
-    plt.close(figure)
+    save(draw(read_mounts(mounts), read_copies(copies)), out)

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from lab.papers.cells import Cells
 from lab.papers.claims import Transition, read_claims
 from lab.papers.earlier import RTTS
-from lab.papers.figures import STREAMS
+from lab.papers.figures import STREAMS, save
 from lab.papers.three_runs import Place, curvatures, steps
 from lab.papers.transitions import VARIANTS
 
@@ -131,5 +131,4 @@ def write_figures(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, fo
         "steps": draw_signs(falls, between, ("surely falls", "undecided", "surely rises")),
     }
     for name, figure in drawn.items():
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        plt.close(figure)
+        save(figure, folder / f"{name}.svg")
