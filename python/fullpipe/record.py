@@ -154,6 +154,11 @@ def number(value: object) -> float | None:
     return float(value) if 0 <= value < math.inf else None
 
 
+def record_name(file: Path) -> str:
+    """The name of a record's file without its suffix, which is the record's id."""
+    return file.name.partition(".ndjson")[0]
+
+
 def records_in(folder: Path, pattern: str = "*") -> list[Path]:
     """Lists the records of a folder by name, without hidden ones; `**/*` for those in folders below, too."""
     found = (p for p in folder.glob(pattern) if p.name.endswith(SUFFIXES) and p.name != FAILED)

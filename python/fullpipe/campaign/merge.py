@@ -19,6 +19,7 @@ from fullpipe.record import (
     read_failures,
     read_outcome,
     read_record,
+    record_name,
     records_in,
 )
 from fullpipe.units import counted, verb
@@ -71,7 +72,7 @@ def _complete(path: Path) -> bool:
 
 
 def _records(folder: Path) -> dict[str, Path]:
-    return {p.name.partition(".ndjson")[0]: p for p in records_in(folder) if _complete(p)}
+    return {record_name(p): p for p in records_in(folder) if _complete(p)}
 
 
 def read_part(folder: Path) -> Part:

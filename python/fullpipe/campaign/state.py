@@ -21,6 +21,7 @@ from fullpipe.record import (
     read_failures,
     read_header,
     read_outcome,
+    record_name,
     records_in,
 )
 from fullpipe.run import RunSpec
@@ -68,7 +69,7 @@ def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
 def foreign(runs: Sequence[RunSpec], folder: Path) -> int:
     """How many records in a folder are of none of a campaign's runs."""
     names = {run.name for run in runs}
-    return sum(file.name.split(".ndjson")[0] not in names for file in records_in(folder))
+    return sum(record_name(file) not in names for file in records_in(folder))
 
 
 def digest(names: Iterable[str]) -> str:
