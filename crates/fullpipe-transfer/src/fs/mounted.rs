@@ -14,11 +14,12 @@ pub fn file_system_type(file: impl AsFd) -> Option<String> {
     line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
 }
 
-/// Whether the file system sets owner and times of a symbolic link's target in place of the link's: sshfs does, as SFTP's SETSTAT
-/// follows links (draft-ietf-secsh-filexfer-02, section 6.9).
+/// Whether the file system sets owner and times of a symbolic link's target in place of the link's, as sshfs does: it sends a
+/// SETSTAT of SFTP (draft-ietf-secsh-filexfer-02, section 6.9), for which OpenSSH's server follows links. Where `/proc` cannot be
+/// read, as in a confined server, any program behind FUSE may be that.
 pub fn follows_links(file: impl AsFd) -> bool {
     statfs::fstatfs(&file).is_ok_and(|fs| fs.filesystem_type() == statfs::FUSE_SUPER_MAGIC)
-        && file_system_type(file).is_some_and(|kind| kind == "fuse.sshfs")
+        && file_system_type(file).is_none_or(|kind| kind == "fuse.sshfs")
 }
 
 #[cfg(test)]
