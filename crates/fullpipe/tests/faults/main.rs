@@ -49,7 +49,7 @@ const SEEDS: seeds::Suite = seeds::Suite {
 };
 
 /// Seeds that once found something, or find that `-u` keeps what `--inplace` left half-written (51), and are not among the first.
-const REGRESSIONS: [u64; 8] = [51, 65, 236, 303, 317, 338, 422, 460];
+const REGRESSIONS: [u64; 9] = [51, 59, 65, 236, 303, 317, 338, 422, 460];
 
 /// Runs a seed; gives what happened, well or not.
 fn one(seed: u64) -> Result<String, String> {
