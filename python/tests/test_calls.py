@@ -261,7 +261,13 @@ def test_a_dry_run_copies_nothing(server: Server, tree: Path) -> None:
     result = fullpipe.copy(tree, server.url, recursive=True, token_file=server.token, dry_run=True)
     assert isinstance(result, DryRun)
     assert (result.files, result.bytes, result.left_total) == (2, 300_001, 0)
+    assert (result.new, result.replaced, result.present) == (2, 0, 0)
     assert list(server.root.iterdir()) == []
+    options = CopyOptions(recursive=True, quick_check=True, token_file=server.token)
+    fullpipe.copy(tree, server.url, **options)
+    (tree / "a.h5").write_bytes(b"changed")
+    result = fullpipe.copy(tree, server.url, dry_run=True, **options)
+    assert (result.files, result.bytes, result.replaced, result.present) == (1, 7, 1, 1)
 
 
 def test_standard_input_from_a_file(server: Server, tree: Path) -> None:

@@ -1,5 +1,6 @@
 //! The messages between the two ends, their format on the wire, and the types that both ends share.
 
+pub mod candidate;
 pub mod changes;
 pub mod chunk;
 pub mod digest;

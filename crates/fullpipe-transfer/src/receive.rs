@@ -6,6 +6,7 @@ mod complete;
 pub(crate) mod delete;
 mod destination;
 mod destination_names;
+pub(crate) mod dry_run;
 mod finish;
 mod folders;
 mod hard_links;

@@ -14,10 +14,11 @@ use crate::error::{TransferError, local, why};
 use crate::fs::root::{Root, Within};
 use crate::fs::symlinks::{LinkOwner, MAX_LINKS};
 use crate::fs::{at, publish, users};
-use crate::protocol::message::{Deletion, Options, Sources, Target};
+use crate::protocol::message::{Options, Sources, Target};
 use crate::protocol::name::{Name, number, printable};
 use crate::receive::Destination;
-use crate::receive::delete::{DryRun, Rules};
+use crate::receive::delete::Rules;
+use crate::receive::dry_run::DryRun;
 use crate::source::exclude::Exclude;
 use crate::source::glob::{self, Part};
 use crate::source::name_list::NameList;
@@ -418,9 +419,10 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
 ///
 /// # Errors
 /// Those of [`destination`], as far as they show without a change.
-pub(crate) fn dry_run(realm: &Realm, target: &Target, deletion: &Deletion) -> Result<DryRun, TransferError> {
+pub(crate) fn dry_run(realm: &Realm, target: &Target, options: Options) -> Result<DryRun, TransferError> {
     let to = open_destination(realm, target, false)?;
-    Ok(DryRun::new(to, Rules::new(deletion, target.content)?, target.transfer))
+    let rules = target.delete.as_ref().map(|deletion| Rules::new(deletion, target.content)).transpose()?;
+    Ok(DryRun::new(to, rules, target.transfer, options))
 }
 
 /// Makes a destination accept only the names that were asked for: the sender is not trusted to send nothing else. If only the

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullpipe_net::Denial;
 use fullpipe_net::shared_port::SharedStreams;
@@ -28,15 +28,15 @@ use crate::error::{self, TransferError};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
 use crate::protocol::message::{Connect, Dial, Message, Options, Setup, Summary, Target, Task, ThirdParty};
-use crate::protocol::name::Name;
-use crate::receive::delete::{self, DryRun};
+use crate::receive::delete;
+use crate::receive::dry_run::DryRun;
 use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::sobas::setup::{self, SizingSetup};
+use crate::source::count::{self, Count, Listed, Told};
 use crate::source::listing;
 use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, WalkOptions};
-use crate::source::walk::{self, Count};
 use crate::telemetry::counters::Counters;
 use crate::transfer::{self, Negotiated, Outcome, Role};
 
@@ -339,8 +339,12 @@ fn prepare(
             return looked_at(session, input, (sources, list), setup.options).map(|()| None);
         }
         Task::Compare(target) => {
-            let Some(deletion) = &target.delete else { return Err(TransferError::Usage("nothing to compare".into())) };
-            return compared(session, input, resolve::dry_run(&realm, target, deletion)?).map(|()| None);
+            let is_blind = grant.as_ref().is_some_and(|grant| !grant.rights.may_read());
+            let dry_run = match is_blind {
+                true => DryRun::blind(setup.options),
+                false => resolve::dry_run(&realm, target, setup.options)?,
+            };
+            return compared(session, input, dry_run).map(|()| None);
         }
         Task::Pull(paths) => {
             let trees = resolve::places(&realm, paths)?;
@@ -431,8 +435,8 @@ fn dialled(
     Ok(Negotiated { role, terms, options: setup.options, streams, sending: transport.streams, sizing })
 }
 
-/// Bytes of names after which they are told to a client that asks for them.
-const MAX_NAMES_BYTES: usize = 64 << 10;
+/// Longest time for which this end is silent while it compares.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// Answers a client that only asks questions, until it closes the connection. With the sources comes the list to which they are
 /// limited, if they are, which the client sends first.
@@ -453,24 +457,13 @@ fn looked_at(
                 })?;
                 session.send(&Message::Listed(unreadable))?;
             }
-            Ok(Message::Count { names }) => {
+            Ok(Message::Count { candidates }) => {
                 SourceTree::limit(&mut sources, list.take().map(Arc::new));
-                let mut part = Vec::new();
-                let mut each = |name: &Name| {
-                    if names {
-                        part.extend_from_slice(name.bytes());
-                        part.push(0);
-                    }
-                    if part.len() < MAX_NAMES_BYTES {
-                        return Ok(());
-                    }
-                    session.send(&Message::Names(std::mem::take(&mut part)))
-                };
-                let sight = WalkOptions::from(&options);
-                let count = walk::count(&sources, sight, &mut each, &mut |count| totals(count, false))?;
-                if !part.is_empty() {
-                    session.send(&Message::Names(part))?;
-                }
+                let listed = Listed::of(candidates, &options);
+                let count = count::count(&sources, WalkOptions::from(&options), listed, &mut |told| match told {
+                    Told::Candidates(part) => session.send(&Message::Candidates(part)),
+                    Told::Totals(count) => totals(count, false),
+                })?;
                 totals(&count, true)?;
                 session.send(&Message::AllSent(count.skipped))?;
             }
@@ -481,11 +474,28 @@ fn looked_at(
     }
 }
 
-/// Answers a client that asks what a copy would delete here, until it closes the connection.
+/// Answers a client that asks what a copy would do here, until it closes the connection.
 fn compared(session: &Session, input: &mut (dyn Read + Send), mut dry_run: DryRun) -> Result<(), TransferError> {
     loop {
         match frame::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(Message::Candidates(part)) => {
+                let (mut changes, mut told) = (Vec::new(), Instant::now());
+                for candidate in part {
+                    let mut alive = Ok(());
+                    changes.push(dry_run.compare(&candidate, &mut || {
+                        if told.elapsed() >= SIGN_OF_LIFE && alive.is_ok() {
+                            told = Instant::now();
+                            alive = session.send(&Message::Compared(Vec::new()));
+                        }
+                    }));
+                    alive?;
+                }
+                session.send(&Message::Compared(changes))?;
+            }
+            Ok(Message::Listing(_)) if !dry_run.deletes() => {
+                return Err(TransferError::Usage("nothing is to be deleted".into()));
+            }
             Ok(Message::Listing(listing)) => delete::tell(session, dry_run.take(listing, &|| !session.is_gone())?)?,
             Ok(Message::Listed(_)) => {
                 let deleted = Some(dry_run.deleted());
@@ -502,11 +512,13 @@ fn compared(session: &Session, input: &mut (dyn Read + Send), mut dry_run: DryRu
 fn check_rights(grant: &Grant, setup: &Setup) -> Result<(), TransferError> {
     let (granted, may) = match &setup.task {
         // Whether a file was sent tells whether a guess at its content was right.
-        Task::Push(_) if setup.options.checksum && grant.rights.may_write() => {
+        Task::Push(_) | Task::Compare(_) if setup.options.checksum && grant.rights.may_write() => {
             (grant.rights.may_read(), "may copy to this server without knowing what is there; leave out --checksum")
         }
         // What is deleted has names, which the client is told.
-        Task::Push(Target { delete: Some(_), .. }) | Task::Compare(_) if grant.rights.may_write() => {
+        Task::Push(Target { delete: Some(_), .. }) | Task::Compare(Target { delete: Some(_), .. })
+            if grant.rights.may_write() =>
+        {
             (grant.rights.may_read(), "may copy to this server without knowing what is there; leave out --delete")
         }
         Task::Push(_) | Task::Compare(_) => (grant.rights.may_write(), "may copy from this server, not to it"),

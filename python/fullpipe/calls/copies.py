@@ -147,8 +147,17 @@ class DryRun:
     """What a copy would do."""
 
     files: int
+    """How many files would be copied."""
     bytes: int
-    """Bytes of all files, those that are there already included."""
+    """Their bytes."""
+    new: int
+    """How many of the files would be new at the destination."""
+    replaced: int
+    """How many would take the place of others."""
+    present: int
+    """How many more files would not be sent, as the destination has them."""
+    newer: int
+    """How many would not be sent, as they are newer at the destination, and of another size."""
     encrypted: bool
     transport: Transport | None
     """How it would be sent; None between two other hosts, whose path only a copy measures."""
@@ -196,8 +205,12 @@ class CopyOptions(TypedDict, total=False):
     fsync: Switch
     verify: Switch
     update: Switch
+    quick_check: Switch
     checksum: Switch
     ignore_times: Switch
+    inplace: Switch
+    allow_growing: Switch
+    no_sparse: Switch
     include: Texts
     include_from: File
     exclude: Texts
@@ -222,6 +235,7 @@ class CopyOptions(TypedDict, total=False):
     no_encrypt: Switch
     no_config: Switch
     stall: Time
+    retries: Integer
     ssh: Text
     port: Integer
     identity: File

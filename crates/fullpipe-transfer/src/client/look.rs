@@ -1,8 +1,8 @@
 //! A dry run: asks about the path and the sources, and copies nothing.
 
 use std::io::Read;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::streams::hear;
@@ -13,29 +13,82 @@ use crate::connection::join;
 use crate::connection::session::Session;
 use crate::connection::stop::Stop;
 use crate::error::TransferError;
-use crate::protocol::message::{Deleted, Listing, Message, Options, Sources, Target, Task};
+use crate::protocol::candidate::{Candidate, Change, Kind};
+use crate::protocol::message::{Deleted, Listing, Message, Options, Sources, Task};
 use crate::protocol::name::Name;
 use crate::protocol::skipped::Skipped;
-use crate::receive::delete::DryRun;
+use crate::receive::dry_run::DryRun;
 use crate::resolve;
+use crate::source::count::{self, Count, Listed, Told};
 use crate::source::listing;
 use crate::source::name_list::NameList;
 use crate::source::tree::WalkOptions;
-use crate::source::walk::{self, Count};
+
+/// Most parts that the far end has not answered yet.
+const MAX_ASKED: usize = 16;
+
+/// What is told if a thread of a dry run ends without a reason.
+const BROKEN: &str = "the answers of the far end cannot be read";
 
 /// The result of [`look`].
 pub struct Looked {
     /// The path and the kernels; `None` if the path is between two other hosts, which only a copy connects.
     pub between: Option<Between>,
-    /// How much there is to send.
+    /// How much there is at the source.
     pub count: Count,
+    /// What would become of it.
+    pub tally: Tally,
     /// What would be deleted, if anything may be. `None` if not everything can be read, too: then nothing is deleted.
     pub deleted: Option<Deleted>,
 }
 
-/// Asks the server about the path and counts the sources, limited to a list of names if there is one, and copies nothing. Calls
-/// `each` with the names of all files and links that would be copied, if `names` asks for them, and `gone` with those of what would
-/// be deleted.
+/// What a copy would do with the files that it finds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Files that would be new at the destination.
+    pub new: u64,
+    /// Files that would take the place of others.
+    pub replaced: u64,
+    /// Files that the destination has.
+    pub present: u64,
+    /// Files that are newer at the destination, and of another size.
+    pub newer: u64,
+    /// Files that were not compared; they would be copied.
+    pub unknown: u64,
+    /// Bytes that the copy would send.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// Files that would be copied.
+    pub fn files(&self) -> u64 {
+        self.new + self.replaced + self.unknown
+    }
+
+    fn add(&mut self, candidate: &Candidate, change: Change) {
+        let is_sent = !matches!(change, Change::Present | Change::Newer);
+        self.bytes = self.bytes.saturating_add(if is_sent { candidate.bytes } else { 0 });
+        if matches!(candidate.kind, Kind::Link { .. }) {
+            return;
+        }
+        match change {
+            Change::New => self.new += 1,
+            Change::Replaced => self.replaced += 1,
+            Change::Present => self.present += 1,
+            Change::Newer => self.newer += 1,
+            Change::Unknown => self.unknown += 1,
+        }
+    }
+}
+
+/// Takes what would become of a file or link.
+pub type Each<'a> = &'a mut (dyn FnMut(&Name, Change) + Send);
+
+/// Hands on parts of what there is at the source.
+type Sink<'a> = &'a mut dyn FnMut(Vec<Candidate>) -> Result<(), TransferError>;
+
+/// Asks the server about the path, compares the sources, limited to a list of names if there is one, with the destination, and
+/// copies nothing. Calls `each` for all files and links, and `gone` with the names of what would be deleted.
 ///
 /// # Errors
 /// The server cannot be reached or refuses, or a source does not exist.
@@ -43,65 +96,133 @@ pub fn look(
     endpoint: &Endpoint,
     options: Options,
     (way, list): (&Way, Option<&Arc<NameList>>),
-    (names, each): (bool, &mut dyn FnMut(Name)),
+    each: Each<'_>,
     gone: &mut (dyn FnMut(Name) + Send),
 ) -> Result<Looked, TransferError> {
     let (here, task) = match way {
-        Way::Push(sources, target) if target.delete.is_some() => {
-            (Some(resolve::places(&here(way)?, sources)?), Task::Compare(target.clone()))
-        }
-        Way::Push(sources, _) => {
-            (Some(limited(resolve::places(&here(way)?, sources)?, list)), Task::Look(Sources::default()))
+        Way::Push(sources, target) => {
+            (Some(limited(resolve::places(&here(way)?, sources)?, list)), Task::Compare(target.clone()))
         }
         Way::PushInput(..) => (Some(Vec::new()), Task::Look(Sources::default())),
         Way::Pull(sources, _) | Way::PullOutput(sources, _) => (None, Task::Look(sources.clone())),
         Way::ThirdParty(..) => return Err(TransferError::Usage(NOT_HERE.into())),
     };
+    let deletes = match way {
+        Way::Push(_, target) | Way::Pull(_, target) => target.delete.is_some(),
+        _ => false,
+    };
     let mut dry_run = match way {
-        Way::Pull(_, target @ Target { delete: Some(deletion), .. }) => {
-            Some(resolve::dry_run(&self::here(way)?, target, deletion)?)
-        }
+        Way::Pull(_, target) => Some(resolve::dry_run(&self::here(way)?, target, options)?),
         _ => None,
     };
     let sight = WalkOptions::from(&options);
     let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
-    let (between, count, deleted) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
-        let (mut line, session) = call(endpoint, &stop)?;
-        let mut look = || {
-            let theirs = greet(endpoint, options, task.clone(), None, (&session, &mut line), &|_| {}, None)?;
-            let trip = far_away(&session, &mut line)?;
-            if let Some(list) = list.filter(|_| here.is_none()) {
-                tell_list(&session, &mut line, list)?;
-            }
-            let count =
-                if here.is_none() { Some(counted(&session, &mut *line.input, (names, &mut *each))?) } else { None };
-            let deleted = match (dry_run.take(), &here) {
-                (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,
-                (None, Some(places)) if matches!(task, Task::Compare(_)) => {
-                    deleted_there(&session, &mut *line.input, |each| listing::list(places, sight, each), gone)?
+    let (between, (count, tally), deleted) =
+        unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
+            let (mut line, session) = call(endpoint, &stop)?;
+            let mut look = || {
+                let theirs = greet(endpoint, options, task.clone(), None, (&session, &mut line), &|_| {}, None)?;
+                let trip = far_away(&session, &mut line)?;
+                if let Some(list) = list.filter(|_| here.is_none()) {
+                    tell_list(&session, &mut line, list)?;
                 }
-                _ => None,
+                let found = match (&here, &dry_run) {
+                    (Some(places), _) if matches!(task, Task::Compare(_)) => {
+                        compared_there(&session, &mut *line.input, each, |sink| {
+                            count::count(places, sight, Listed::of(true, &options), &mut |told| match told {
+                                Told::Candidates(part) => sink(part),
+                                Told::Totals(_) => sink(Vec::new()),
+                            })
+                        })?
+                    }
+                    (Some(_), _) => (Count::default(), Tally::default()),
+                    (None, Some(dry_run)) => compared_here(&session, &mut *line.input, each, dry_run)?,
+                    (None, None) => compared_here(&session, &mut *line.input, each, &DryRun::blind(options))?,
+                };
+                let deleted = match (dry_run.take(), &here) {
+                    _ if !deletes => None,
+                    (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,
+                    (None, Some(places)) => {
+                        deleted_there(&session, &mut *line.input, |each| listing::list(places, sight, each), gone)?
+                    }
+                    _ => None,
+                };
+                Ok((between(endpoint, &line, trip, way.sends(), join::hello().limits, theirs), found, deleted))
             };
-            Ok((between(endpoint, &line, trip, way.sends(), join::hello().limits, theirs), count, deleted))
-        };
-        let looked = look();
-        looked.map_err(|error| dial::explain(&line, error))
-    })?;
-    // Local sources are counted after the connection is closed, so that the server does not wait.
-    let count = match (count, here) {
-        (None, Some(places)) => {
-            let mut each = |name: &Name| {
-                if names {
-                    each(name.clone());
-                }
-                Ok(())
-            };
-            walk::count(&places, sight, &mut each, &mut |_| Ok(()))?
-        }
-        (count, _) => count.unwrap_or_default(),
-    };
+            let looked = look();
+            looked.map_err(|error| dial::explain(&line, error))
+        })?;
     let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
-    Ok(Looked { between: Some(between), count, deleted })
+    Ok(Looked { between: Some(between), count, tally, deleted })
+}
+
+/// Tells the far end what there is at the source, which `walk` hands over, and takes from it what would become of that.
+pub(super) fn compared_there(
+    session: &Session,
+    input: &mut (dyn Read + Send),
+    each: Each<'_>,
+    walk: impl FnOnce(Sink<'_>) -> Result<Count, TransferError>,
+) -> Result<(Count, Tally), TransferError> {
+    let (told, asked) = mpsc::sync_channel::<Vec<Candidate>>(MAX_ASKED);
+    std::thread::scope(|scope| {
+        // The far end answers meanwhile: if nobody read that, both ends would wait for each other.
+        let answers = scope.spawn(move || {
+            let mut tally = Tally::default();
+            for part in asked {
+                let mut part = part.into_iter().peekable();
+                while part.peek().is_some() {
+                    let changes = match hear(session, input)? {
+                        Message::Compared(changes) => changes,
+                        other => return Err(session.unexpected(&other)),
+                    };
+                    for change in changes {
+                        let Some(candidate) = part.next() else {
+                            return Err(TransferError::Usage("the far end has answered what nobody asked".into()));
+                        };
+                        tally.add(&candidate, change);
+                        each(&candidate.name, change);
+                    }
+                }
+            }
+            Ok(tally)
+        });
+        let walked = walk(&mut |part| {
+            session.send(&Message::Candidates(part.clone()))?;
+            // Whoever takes the answers has given up for a reason of its own.
+            told.send(part).map_err(|_| TransferError::Usage(BROKEN.into()))
+        });
+        drop(told);
+        // The far end's reason, if it has one.
+        let tally = answers.join().map_err(|_| TransferError::Usage(BROKEN.into()))??;
+        Ok((walked?, tally))
+    })
+}
+
+/// Asks the far end what there is at the source, and compares that with what is here.
+fn compared_here(
+    session: &Session,
+    input: &mut (dyn Read + Send),
+    each: Each<'_>,
+    dry_run: &DryRun,
+) -> Result<(Count, Tally), TransferError> {
+    let (told, found) = mpsc::channel::<Vec<Candidate>>();
+    std::thread::scope(|scope| {
+        // The far end does not wait while contents are read here.
+        let compared = scope.spawn(move || {
+            let mut tally = Tally::default();
+            for candidate in found.into_iter().flatten() {
+                let change = dry_run.compare(&candidate, &mut || {});
+                tally.add(&candidate, change);
+                each(&candidate.name, change);
+            }
+            tally
+        });
+        let count =
+            counted(session, input, &mut |part| told.send(part).map_err(|_| TransferError::Usage(BROKEN.into())));
+        drop(told);
+        let tally = compared.join().map_err(|_| TransferError::Usage(BROKEN.into()))?;
+        Ok((count?, tally))
+    })
 }
 
 /// Asks the server for the names at the source, and compares them with what is here. Returns what a copy would delete.
@@ -145,28 +266,24 @@ pub(super) fn deleted_there(
             session.send(&Message::Listed(unreadable.clone()))?;
             Ok(unreadable.total == 0)
         });
-        let broken = || TransferError::Usage("the answers of the far end cannot be read".into());
         // The server's reason, if it has one.
-        let deleted = answers.join().map_err(|_| broken())??;
+        let deleted = answers.join().map_err(|_| TransferError::Usage(BROKEN.into()))??;
         Ok(deleted.filter(|_| told.as_ref().is_ok_and(|all| *all)))
     })
 }
 
-/// Asks the server how much there is to send, and for its names if `names` says so.
+/// Asks the server what there is to send, and hands it on.
 pub(super) fn counted(
     session: &Session,
     input: &mut (dyn Read + Send),
-    (names, each): (bool, &mut dyn FnMut(Name)),
+    sink: Sink<'_>,
 ) -> Result<Count, TransferError> {
-    session.send(&Message::Count { names })?;
+    session.send(&Message::Count { candidates: true })?;
     let mut count = Count::default();
     loop {
         match hear(session, input)? {
             Message::Totals { bytes, files, .. } => (count.bytes, count.files) = (bytes, files),
-            Message::Names(part) if names => {
-                let named = part.split(|byte| *byte == 0).filter_map(|name| Name::try_from(name.to_vec()).ok());
-                named.for_each(&mut *each);
-            }
+            Message::Candidates(part) => sink(part)?,
             Message::AllSent(skipped) => return Ok(Count { skipped, ..count }),
             other => return Err(session.unexpected(&other)),
         }

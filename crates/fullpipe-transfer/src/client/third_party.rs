@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fullpipe_net::stream::DataStream;
 use fullpipe_path::text;
 
-use super::look::{Looked, counted, deleted_there};
+use super::look::{Each, Looked, compared_there, counted, deleted_there};
 use super::streams::{DataPort, hear, ready};
 use super::{Between, Finished, Order, Sending, Way, call, greet, round_trip, unless_stopped};
 use crate::connection::dial::{self, ControlChannel, SshConnection};
@@ -124,8 +124,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     relay(order, hosts, agreed, &stop)
 }
 
-/// Asks the two hosts what would be copied and deleted, and copies nothing. The path between them is not measured. If `names`
-/// says so, calls `each` with the names of what would be copied; calls `gone` with those of what would be deleted.
+/// Asks the two hosts what would be copied and deleted, and copies nothing. The path between them is not measured. Calls `each` for
+/// all files and links, and `gone` with the names of what would be deleted.
 ///
 /// # Errors
 /// Those of [`super::look::look`].
@@ -133,7 +133,7 @@ pub fn look(
     endpoint: &Endpoint,
     options: Options,
     way: &Way,
-    (names, each): (bool, &mut dyn FnMut(Name)),
+    each: Each<'_>,
     gone: &mut (dyn FnMut(Name) + Send),
 ) -> Result<Looked, TransferError> {
     let (from, to, sources, target) = parts(endpoint, way)?;
@@ -141,17 +141,17 @@ pub fn look(
     let never = AtomicBool::new(false);
     let words: (_, &dyn Fn(&str)) = (options, &|_| {});
     let introduced = |peer: &str| ThirdParty { peer: peer.to_owned(), asked: None, names: false };
-    let (mut source, count) = unless_stopped(&never, stall, &from.host, &stop, || {
-        let mut host = meet(words, from, Task::Look(sources.clone()), introduced(&to.host), &stop)?;
-        let count = counted(&host.session, &mut *host.line.input, (names, &mut *each));
-        let count = count.map_err(|error| dial::explain(&host.line, error))?;
-        Ok((host, count))
+    let mut source = unless_stopped(&never, stall, &from.host, &stop, || {
+        meet(words, from, Task::Look(sources.clone()), introduced(&to.host), &stop)
     })?;
-    let task = if target.delete.is_some() { Task::Compare(target.clone()) } else { Task::Look(Sources::default()) };
-    let deleted = unless_stopped(&never, stall, &to.host, &stop, || {
-        let mut host = meet(words, to, task, introduced(&from.host), &stop)?;
+    let ((count, tally), deleted) = unless_stopped(&never, stall, &to.host, &stop, || {
+        let mut host = meet(words, to, Task::Compare(target.clone()), introduced(&from.host), &stop)?;
+        let found = compared_there(&host.session, &mut *host.line.input, each, |sink| {
+            counted(&source.session, &mut *source.line.input, sink).map_err(|error| dial::explain(&source.line, error))
+        });
+        let found = found.map_err(|error| dial::explain(&host.line, error))?;
         if target.delete.is_none() {
-            return Ok(None);
+            return Ok((found, None));
         }
         let list = |each: &mut dyn FnMut(Listing) -> Result<(), TransferError>| {
             source.session.send(&Message::List)?;
@@ -163,11 +163,11 @@ pub fn look(
                 }
             }
         };
-        deleted_there(&host.session, &mut *host.line.input, list, gone)
-            .map_err(|error| dial::explain(&host.line, error))
+        let deleted = deleted_there(&host.session, &mut *host.line.input, list, gone);
+        Ok((found, deleted.map_err(|error| dial::explain(&host.line, error))?))
     })?;
     let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
-    Ok(Looked { between: None, count, deleted })
+    Ok(Looked { between: None, count, tally, deleted })
 }
 
 /// Starts a far end, and asks it for its part of the copy.

@@ -112,12 +112,12 @@ impl TargetFile {
 }
 
 /// Reserves room for all of a file, so that a full disk shows before the data come. Not every file system can do that; in
-/// memory nothing is reserved.
+/// memory nothing is reserved unless the file is to be `dense`, since that would cost as much as writing it.
 ///
 /// # Errors
 /// The disk is full. The failed call may have taken all room that there was.
-pub fn reserve(file: &File, size: u64) -> io::Result<()> {
-    if sparse::in_memory(file) {
+pub fn reserve(file: &File, size: u64, dense: bool) -> io::Result<()> {
+    if sparse::in_memory(file) && !dense {
         return Ok(());
     }
     match nix::fcntl::fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, size as i64) {

@@ -50,12 +50,16 @@ fn is_time(kept: (i64, u32), mtime: (i64, u32)) -> bool {
     [1, 100, 1_000, 10_000_000, 1_000_000_000].into_iter().any(|grain| kept == cut(grain)) || kept == (seconds & !1, 0)
 }
 
-/// Whether a source file is unchanged since the walk found it. It compares the ctime too, which no user can set.
+/// Whether a source file is unchanged since the walk found it. It compares the ctime too, which no user can set. If files may be
+/// `growing`, it is enough that it has not become shorter, nor lost its name.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn at_rest(file: &File, item: &FileItem) -> io::Result<bool> {
+pub fn at_rest(file: &File, item: &FileItem, growing: bool) -> io::Result<bool> {
     let now = file.metadata()?;
+    if growing && now.nlink() > 0 {
+        return Ok(now.len() >= item.size);
+    }
     let changed = (now.ctime(), now.ctime_nsec() as u32);
     Ok((now.len(), mtime(&now), changed) == (item.size, item.meta.mtime, item.changed))
 }

@@ -77,11 +77,15 @@ pub fn clear(file: &File, extent: Extent) -> io::Result<()> {
 /// Bytes that are left out together if all of them are zero: a page, and a block of most file systems.
 const BLOCK: usize = 4096;
 
-/// Writes the whole content of a file that is new and empty. Blocks of zeros become holes if the file system supports holes.
+/// Writes the whole content of a file that is new and empty. Blocks of zeros become holes if the file system supports holes, unless
+/// the file is to be `dense`.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn write_new(file: &File, content: &[u8]) -> io::Result<()> {
+pub fn write_new(file: &File, content: &[u8], dense: bool) -> io::Result<()> {
+    if dense {
+        return file.write_all_at(content, 0);
+    }
     let is_zero = |block: &[u8]| block.first() == Some(&0) && block.iter().all(|byte| *byte == 0);
     let mut blocks = content.chunks(BLOCK).zip(0..).peekable();
     while let Some((block, number)) = blocks.next() {
@@ -125,7 +129,7 @@ mod tests {
             (vec![&ones, &zeros[..9]], 2),
         ] {
             let (file, content) = (tempfile::tempfile().unwrap(), parts.concat());
-            write_new(&file, &content).unwrap();
+            write_new(&file, &content, false).unwrap();
             let mut read = vec![7; content.len()];
             file.read_exact_at(&mut read, 0).unwrap();
             assert!(read == content && file.metadata().unwrap().len() == content.len() as u64, "{parts:?}");

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use fullpipe_path::{DirectIo, Stripes, Transport};
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::candidate::{Candidate, Change};
 use crate::protocol::changes::Changes;
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem, Meta};
@@ -188,8 +189,8 @@ pub enum Message {
     /// Client: asks how much there is to send. The far end answers with totals once a second, and at the end with the
     /// entries that it cannot read.
     Count {
-        /// Whether it also tells the names of all files and links ([`Message::Names`]).
-        names: bool,
+        /// Whether it also tells all files and links ([`Message::Candidates`]).
+        candidates: bool,
     },
     /// Receiver: the maximum sending rate of all streams together.
     Pace {
@@ -247,8 +248,8 @@ pub enum Message {
         /// Names of files since the last message, if the client asked for names.
         names: Vec<Named>,
     },
-    /// Names, each with a zero byte behind it. Client, before [`Message::Connect`] or [`Message::Count`]: a part of the list to
-    /// which [`Sources::listed`] limits a copy. Far end: files and links that it has counted.
+    /// Client, before [`Message::Connect`] or [`Message::Count`]: a part of the list to which [`Sources::listed`] limits a copy,
+    /// names each with a zero byte behind it.
     Names(Vec<u8>),
     /// Receiver, with [`Options::remove_sources`]: files and links that are complete and on disk, each with the number of the
     /// version that was copied ([`FileItem::key`], [`link_key`](crate::protocol::file::link_key)).
@@ -280,6 +281,11 @@ pub enum Message {
     },
     /// Far end, to [`Message::Check`]: what was found, as JSON.
     Checked(String),
+    /// A part of what a copy would find. Client, for [`Task::Compare`]; far end, for [`Message::Count`]. None at all is a sign of
+    /// life.
+    Candidates(Vec<Candidate>),
+    /// Far end, for [`Task::Compare`]: what would become of the next candidates, in their order. None at all is a sign of life.
+    Compared(Vec<Change>),
     /// Far end, instead of [`Message::Ready`]: it cannot send as [`Setup::probably`] says, and waits for a [`Message::Connect`].
     NotReady,
 }
@@ -305,8 +311,8 @@ pub enum Task {
     Pull(Sources),
     /// Nothing is copied. The client measures the path, and with [`Message::Count`] asks for the sources' total size.
     Look(Sources),
-    /// Nothing is copied or deleted. The client measures the path, and with [`Message::Listing`] asks what a copy to this target
-    /// would delete.
+    /// Nothing is copied or deleted. The client measures the path, with [`Message::Candidates`] asks what a copy to this target
+    /// would do with each, and with [`Message::Listing`] what it would delete.
     Compare(Target),
 }
 
@@ -428,6 +434,8 @@ pub struct Options {
     pub block: u32,
     /// Skip a file if the destination has it with the same size and mtime, or with a newer mtime.
     pub update: bool,
+    /// With `update`, do not skip a file because the destination has it with a newer mtime.
+    pub replace_newer: bool,
     /// Skip a file if the destination has it with the same content.
     pub checksum: bool,
     /// Interval between samples of TCP_INFO, in nanoseconds; 0 for no samples.
@@ -436,6 +444,10 @@ pub struct Options {
     pub stall_ns: u64,
     /// Write into a file that the destination has, not into another one that takes its place.
     pub inplace: bool,
+    /// Copy what a file had when it was found, although it has grown since.
+    pub growing: bool,
+    /// Give files all of their blocks, also where the sources have holes.
+    pub dense: bool,
     /// How large files are laid out on Lustre. `None`: as their sizes and the number of streams suggest.
     pub stripes: Option<Stripes>,
 }

@@ -96,7 +96,7 @@ impl Receiver {
         if item.has_size() {
             file.set_len(item.size)?;
         }
-        if kept.is_none() && item.has_size() && !item.sparse {
+        if kept.is_none() && item.has_size() && (!item.sparse || self.options.dense) {
             // If this fails, the partial file may have taken all room that there was. One with another name is written to in place
             // and not whole any more.
             let is_only = file.metadata()?.nlink() == 1;
@@ -105,7 +105,7 @@ impl Receiver {
                     drop(publish::remove(&folder, &partial))
                 }
             };
-            large_file::reserve(&file, item.size).inspect_err(free)?;
+            large_file::reserve(&file, item.size, self.options.dense).inspect_err(free)?;
         }
         let have = kept.as_deref().unwrap_or_default();
         let covered = have.iter().map(|extent| extent.len).sum();

@@ -316,37 +316,6 @@ impl Deleter<'_> {
     }
 }
 
-/// Tells what a copy would delete, and deletes nothing.
-pub(crate) struct DryRun {
-    /// The folder of the destination, and how the transfer would name files there; `None` if it does not exist.
-    to: Option<(Root, DestinationNames)>,
-    rules: Rules,
-    progress: Progress,
-}
-
-impl DryRun {
-    /// Prepares for a folder, if it exists, with the name that the one source gets there, if that is another name.
-    pub(crate) fn new(to: Option<(Root, Option<Vec<u8>>)>, rules: Rules, transfer: u64) -> DryRun {
-        let to =
-            to.map(|(root, rename)| (root, DestinationNames { rename, exact: false, only: None, number: transfer }));
-        DryRun { to, rules, progress: Progress::default() }
-    }
-
-    /// Takes in names of a folder. Returns what would be deleted in it, once all of its names have come.
-    ///
-    /// # Errors
-    /// Those of [`Deleter::take`].
-    pub(crate) fn take(&mut self, listing: Listing, goes_on: &dyn Fn() -> bool) -> Result<Vec<Name>, TransferError> {
-        let Some((root, names)) = &self.to else { return Ok(Vec::new()) };
-        Deleter { root, names, rules: &self.rules, dry: true, goes_on }.take(listing, &mut self.progress)
-    }
-
-    /// What would be deleted in all folders.
-    pub(crate) fn deleted(self) -> Deleted {
-        self.progress.deleted
-    }
-}
-
 /// Tells the other end what was deleted, in as many messages as that needs.
 pub(crate) fn tell(session: &Session, gone: Vec<Name>) -> Result<(), TransferError> {
     let (mut part, mut bytes) = (Vec::new(), 0);

@@ -129,7 +129,7 @@ impl Receiver {
             return Ok(None);
         }
         // With --update, a file that is newer here stays.
-        if update && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
+        if update && !self.options.replace_newer && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
             return Ok(Some((if now.len() == item.size { Want::Nothing } else { Want::Newer }, false)));
         }
         let special = Special::of_file(self.options.special);

@@ -75,7 +75,7 @@ impl Receiver {
             let mode = metadata::first_mode(&item.meta);
             match publish::nameless(&folder.fd, mode) {
                 Some(file) => {
-                    sparse::write_new(&file, content)?;
+                    sparse::write_new(&file, content, self.options.dense)?;
                     let now = match folder.made.filter(|(asked, _)| *asked == mode) {
                         Some((_, now)) => now,
                         None => folder.made.insert((mode, metadata::permissions(&file)?)).1,
@@ -95,7 +95,7 @@ impl Receiver {
         self.keep_mark(&folder.fd, name)?;
         let create = |name: &Path| ownership::create(&folder.fd, name);
         let (file, partial) = ownership::fresh(&folder.fd, self.names.partial(name), create)?;
-        let written = sparse::write_new(&file, content);
+        let written = sparse::write_new(&file, content, self.options.dense);
         let written = written.and_then(|()| self.give_name(&file, &folder.fd, &partial, name, item));
         if written.is_err() {
             let _ = publish::remove(&folder.fd, &partial);

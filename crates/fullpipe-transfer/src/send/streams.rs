@@ -367,7 +367,7 @@ impl Sender {
     pub(super) fn end(&self, source: &OutgoingFile) -> Result<(), TransferError> {
         let file = lock(&source.open).take();
         let bad = lock(&source.bad).take();
-        let changed = file.and_then(|open| match metadata::at_rest(open.file(), &source.item) {
+        let changed = file.and_then(|open| match metadata::at_rest(open.file(), &source.item, self.options.growing) {
             Ok(true) => None,
             Ok(false) => Some(restless(open.file())),
             Err(e) => Some(unreadable(&e)),
@@ -447,7 +447,7 @@ impl Sender {
         let mut item = source.item.clone();
         let read = file.read_exact_at(to, 0).map_err(|e| Unreadable::of(&e));
         if !matches!(read, Err(Unreadable::Other(_)))
-            && !metadata::at_rest(&file, &item).map_err(|e| Unreadable::of(&e))?
+            && !metadata::at_rest(&file, &item, self.options.growing).map_err(|e| Unreadable::of(&e))?
         {
             return Err(Unreadable::Other(if read.is_err() { SHORTER.into() } else { restless(&file) }));
         }

@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use nix::dir::{Dir, OwningIter};
 use nix::fcntl::OFlag;
@@ -18,13 +17,10 @@ use crate::fs::root::{Root, Within};
 use crate::fs::{at, metadata};
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::name::{self, Name};
-use crate::protocol::skipped::{Skipped, SkippedEntry};
-use crate::source::hard_links::{HardLinks, Inode, Known};
+use crate::protocol::skipped::SkippedEntry;
+use crate::source::hard_links::Inode;
 use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, Verdict, WalkOptions};
-
-/// Interval between progress reports of a count.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The location of a file: an open folder, and a path below it through which the file is opened again.
 ///
@@ -434,56 +430,6 @@ fn missing(root: &Root, path: &Path, error: &std::io::Error) -> String {
         return "this symbolic link points at a file that does not exist".to_owned();
     }
     unreadable(error)
-}
-
-/// The totals of a walk.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Number of regular files.
-    pub files: u64,
-    /// Total size of the regular files, in bytes.
-    pub bytes: u64,
-    /// The entries that cannot be sent.
-    pub skipped: Skipped,
-}
-
-/// Counts the files in source trees. It calls `each` with the name of every file and link, and `tick` with the totals so far
-/// about once a second.
-///
-/// # Errors
-/// Those of `each` and `tick`.
-pub fn count(
-    places: &[SourceTree],
-    sight: WalkOptions,
-    each: &mut dyn FnMut(&Name) -> Result<(), TransferError>,
-    tick: &mut dyn FnMut(&Count) -> Result<(), TransferError>,
-) -> Result<Count, TransferError> {
-    let mut count = Count::default();
-    let mut told = Instant::now();
-    let mut links = HardLinks::new(sight.hard_links);
-    for place in places {
-        walk(place, sight, &mut |found| {
-            match found {
-                Found::File { item, inode, .. } => {
-                    count.files += 1;
-                    // The content of a hard link that is kept is not sent.
-                    if !matches!(links.find(inode, &item.name), Known::Under(_)) {
-                        count.bytes = count.bytes.saturating_add(item.size);
-                    }
-                    each(&item.name)?;
-                }
-                Found::Link { name, .. } => each(&name)?,
-                Found::Skipped(entry) => count.skipped.add(entry),
-                Found::Folder { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
-            }
-            if told.elapsed() >= REPORT_INTERVAL {
-                told = Instant::now();
-                tick(&count)?;
-            }
-            Ok(())
-        })?;
-    }
-    Ok(count)
 }
 
 impl SourceTree {

@@ -90,7 +90,7 @@ fn write_file(
 ) -> Result<(File, Measured), StorageError> {
     let failed = |e| folder.error("write", e);
     file.set_len(run.size_bytes).map_err(failed)?;
-    large_file::reserve(&file, run.size_bytes).map_err(failed)?;
+    large_file::reserve(&file, run.size_bytes, false).map_err(failed)?;
     let again = file.try_clone().map_err(failed)?;
     let target = TargetFile::new(again, how(run), run.size_bytes);
     if run.direct && !target.is_direct() {

@@ -44,8 +44,6 @@ use progress::Watch;
 pub use report::print_failed;
 use transport::{Chosen, TransportArgs};
 
-/// Attempts in a row that move nothing before the copy gives up.
-const MAX_IDLE_ATTEMPTS: u32 = 5;
 /// Longest pause before an attempt, as a power of two seconds.
 const MAX_PAUSE_LOG2_S: u32 = 5;
 /// How often a pause looks for Ctrl-C.
@@ -190,10 +188,13 @@ fn options(args: &Args) -> Result<Options> {
         direct: args.direct,
         block,
         update: args.updates(),
+        replace_newer: args.quick_check,
         checksum: args.checksum,
         sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
         inplace: args.inplace,
+        growing: args.allow_growing,
+        dense: args.no_sparse,
         stripes: args.stripe,
     })
 }
@@ -266,7 +267,7 @@ impl Copy<'_> {
             let worth_trying = worth_trying && !self.way.happens_once();
             // The far end of an earlier attempt may still hold the lock: it ends once its disk has written.
             let may_retry = error.may_retry() || has_begun && error.is_locked();
-            if !is_interrupted() && (!may_retry || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
+            if !is_interrupted() && (!may_retry || idle >= self.args.retries || !worth_trying) {
                 // A far end that is reached and does not answer is stuck as before. Where it is not reached, that is the error.
                 let is_reached = error.no_data_path().is_none()
                     && !matches!(error, TransferError::Unreachable(_) | TransferError::NoUdp { .. });

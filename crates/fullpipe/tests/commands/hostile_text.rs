@@ -143,6 +143,9 @@ fn ask(address: &str, path: Vec<u8>) {
         sample_ns: 0,
         stall_ns: 1_000_000_000,
         inplace: false,
+        growing: false,
+        replace_newer: false,
+        dense: false,
         stripes: None,
     };
     let hello = Hello { magic: MAGIC, protocol: PROTOCOL, program: HOSTILE.into(), limits: Limits::default() };

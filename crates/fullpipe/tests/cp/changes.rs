@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::host::{Host, journalled, until};
-use crate::large::{LARGE, MIB, both_ways, repeat, slow};
+use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
 use crate::tree::{bytes, only, same, same_inside, write};
 
 /// Copies a file while it is changed in the middle of the copy.
@@ -31,6 +31,37 @@ fn a_source_that_grows() {
         file.write_all_at(b"more", LARGE as u64).unwrap();
     };
     changed(true, append, "it changed while it was read");
+}
+
+#[test]
+fn a_source_that_may_grow() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("large"), bytes(LARGE, 7));
+        fs::create_dir_all(host.file("to")).unwrap();
+        let under_way = || {
+            let running = repeat(&host, push, &format!("--allow-growing {SLOW}")).start();
+            some_blocks(&host.file("to"));
+            running
+        };
+        let running = under_way();
+        let file = File::options().write(true).open(host.file("large")).unwrap();
+        file.write_all_at(b"more", LARGE as u64).unwrap();
+        let done = running.wait();
+        assert_eq!(done.code(), 0, "push {push}: {done:?}");
+        assert!(fs::read(host.file("to/large")).unwrap() == bytes(LARGE, 7));
+        // The next copy brings the rest. What becomes shorter, or is replaced, is left out as ever.
+        repeat(&host, push, "-u --allow-growing").ok();
+        same(&host.file("large"), &host.file("to/large"));
+        fs::remove_file(host.file("to/large")).unwrap();
+        let running = under_way();
+        fs::rename(host.file("large"), host.file("large.1")).unwrap();
+        fs::remove_file(host.file("large.1")).unwrap();
+        write(host.file("large"), "1");
+        let done = running.wait();
+        assert!(done.code() == 1 && done.err.contains("not copied: large: it was deleted"), "push {push}: {done:?}");
+        only(&host.file("to"), &[]);
+    });
 }
 
 #[test]

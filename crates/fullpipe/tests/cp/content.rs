@@ -176,6 +176,17 @@ fn holes_stay_holes() {
             assert!(used < 1 << 20, "{copy}/{name} has {used} bytes");
         }
     }
+    // On request, files have all of their blocks.
+    write(host.file("tree/small"), vec![0; 10_000]);
+    for push in [true, false] {
+        let to = if push { "dense-push" } else { "dense-pull" };
+        host.copy(push, "-r --no-sparse", "tree/.", to).ok();
+        same_inside(&host.file("tree"), &host.file(to));
+        for (name, len) in [("sparse", 200 << 20), ("only-a-hole", 100 << 20), ("small", 10_000)] {
+            let used = used(host.file(to).join(name));
+            assert!(used >= len, "{to}/{name} has {used} bytes");
+        }
+    }
     // Over a file that has data where the hole is.
     write(host.file("full"), bytes(100 << 20, 3));
     host.cp().arg(host.file("tree/only-a-hole")).arg(host.far("full")).ok();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, DirectIo, Transport};
 use fullpipe_transfer::Skipped;
+use fullpipe_transfer::protocol::candidate::{Candidate, Change, Kind};
 use fullpipe_transfer::protocol::chunk::{Chunk, Trailer};
 use fullpipe_transfer::protocol::digest::{Key, Tagger};
 use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
@@ -58,6 +59,9 @@ fn setup_for(dir: &Path, push: bool, direct: DirectIo) -> Vec<u8> {
         sample_ns: 0,
         stall_ns: 3_000_000_000,
         inplace: false,
+        growing: false,
+        replace_newer: false,
+        dense: false,
         stripes: None,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
@@ -114,7 +118,7 @@ fn connect(rng: &mut StdRng) -> Connect {
 fn message(rng: &mut StdRng) -> Message {
     let name = Name::try_from(b"../x".to_vec()).or_else(|_| Name::try_from(b"x".to_vec())).unwrap();
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (i64::MIN, u32::MAX), xattrs: vec![] };
-    match rng.random_range(0..24) {
+    match rng.random_range(0..26) {
         0 => Message::Ping { n: rng.random() },
         1 => Message::Pong { n: rng.random() },
         2 => Message::Connect(Box::new(connect(rng))),
@@ -130,7 +134,7 @@ fn message(rng: &mut StdRng) -> Message {
         }
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
         10 => Message::Unwanted { id: rng.random() },
-        11 => Message::Count { names: false },
+        11 => Message::Count { candidates: false },
         13 => Message::Refused { why: String::new(), retry: false, class: 0 },
         14 => Message::GivenUp { id: rng.random() },
         15 => Message::List,
@@ -153,6 +157,11 @@ fn message(rng: &mut StdRng) -> Message {
         })),
         22 => Message::Reached(Err("\x1b[2J".repeat(1000))),
         12 => Message::Failed { why: "\x1b[2J".repeat(1000), retry: true, class: 7 },
+        23 => {
+            let kind = Kind::Link { target: vec![b'/'; 5000] };
+            Message::Candidates(vec![Candidate { name, bytes: u64::MAX, kind }; rng.random_range(0..100)])
+        }
+        24 => Message::Compared(vec![Change::Newer; rng.random_range(0..100)]),
         _ => Message::Deleted(vec![name; 100]),
     }
 }

@@ -52,6 +52,37 @@ fn a_far_end_that_ends_at_once_is_called_again() {
     same(&host.file("large"), &host.file("to/large"));
 }
 
+/// Once it has been called again as often as `--retries` says.
+#[test]
+fn a_far_end_that_always_ends_is_left() {
+    let host = Host::start();
+    write(host.file("large"), bytes(LARGE, 7));
+    let calls = host.file("calls");
+    for retries in [0, 2] {
+        let to = host.file(&format!("to-{retries}"));
+        fs::create_dir(&to).unwrap();
+        // The first one ends in the middle, the others at once.
+        let text = format!(
+            "echo >>{calls}\nif [ $(wc -l <{calls}) -gt 1 ]; then kill -9 $$; fi\n\
+             (until [ $(cat {to}/.fullpipe.*.journal 2>/dev/null | wc -c) -gt 500 ]; do sleep 0.01; done; kill -9 $$) &\n\
+             exec {program} \"$@\"",
+            calls = calls.display(),
+            to = to.display(),
+            program = env!("CARGO_BIN_EXE_fullpipe"),
+        );
+        let ends = host.script("ends", &text);
+        let _ = fs::remove_file(&calls);
+        let mut cp = host.cp();
+        cp.far_program(&ends).words(&format!("--bwlimit 50mbit --block 1MiB --retries {retries}"));
+        let done = cp.arg(host.file("large")).arg(far(&to)).run();
+        assert_ne!(done.code(), 0, "{}", done.err);
+        let said = done.err.matches("connecting again").count();
+        assert_eq!((said, fs::read_to_string(&calls).unwrap().len()), (retries, retries + 1), "{}", done.err);
+        host.cp().arg(host.file("large")).arg(far(&to)).ok();
+        same(&host.file("large"), &to.join("large"));
+    }
+}
+
 #[test]
 fn who_writes_and_was_killed_in_a_huge_page_goes_on() {
     let host = Host::in_memory();

@@ -119,7 +119,7 @@ fn names_that_are_missing_are_told_and_the_rest_is_copied() {
         // With -v, it names them.
         let done = copy(&host, push, "--dry-run -v", "a\nsub/d\nnone\n", "dry");
         let lines: Vec<&str> = done.out.lines().collect();
-        assert_eq!(lines[..2], ["a", "sub/d"], "{}", done.out);
+        assert_eq!(lines[..2], ["would create  a", "would create  sub/d"], "{}", done.out);
         assert!(lines[2].starts_with("would copy  2 files"), "{}", done.out);
     });
 }

@@ -11,6 +11,7 @@ mod content;
 mod delete;
 mod deploy;
 mod disks;
+mod dry_run;
 mod far_input;
 mod faults;
 mod files_from;

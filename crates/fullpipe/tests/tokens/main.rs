@@ -157,7 +157,11 @@ fn rights_are_kept() {
     refused(stage.run(&["cp", "--dry-run", "file", &stage.url("/")], &reads), "is read-only");
     assert!(!stage.at("root/file").exists());
     fine(stage.push(&writes));
-    fine(stage.run(&["cp", "--dry-run", "file", &stage.url("/")], &writes));
+    // It is not told what is there, not even whether the folder is.
+    for to in ["/", "/a/a", "/none/at/all"] {
+        fine(stage.run(&["cp", "--dry-run", "-u", "file", &stage.url(to)], &writes));
+    }
+    refused(stage.run(&["cp", "--dry-run", "-c", "file", &stage.url("/")], &writes), "leave out --checksum");
     refused(stage.pull("/a/a", &writes), "is write-only");
     // Whether a file was sent would tell whether the content there was guessed.
     refused(stage.run(&["cp", "--checksum", "file", &stage.url("/")], &writes), "leave out --checksum");

@@ -217,6 +217,9 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         sample_ns: 0,
         stall_ns: 1_000_000_000,
         inplace: false,
+        growing: false,
+        replace_newer: false,
+        dense: false,
         stripes: None,
     };
     let paths = vec![b"/".to_vec()];

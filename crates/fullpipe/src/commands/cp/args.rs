@@ -76,7 +76,7 @@ pub struct Args {
     #[arg(long, help_heading = FILES)]
     pub no_owner: bool,
     /// Copy extended attributes too
-    #[arg(long, help_heading = FILES)]
+    #[arg(long, short = 'X', help_heading = FILES)]
     pub xattrs: bool,
     /// Copy access control lists too
     #[arg(long, short = 'A', help_heading = FILES)]
@@ -101,9 +101,20 @@ pub struct Args {
     /// receiver those of the same size. Overrides --update
     #[arg(long, short, help_heading = FILES)]
     pub checksum: bool,
+    /// Skip files that the destination has with the same size and time, and replace all others, newer ones too: the quick check of
+    /// rsync
+    #[arg(long, conflicts_with_all = ["update", "ignore_times", "checksum"], help_heading = FILES)]
+    pub quick_check: bool,
     /// Copy every file, whatever the destination has. This is so without --update, too; overrides --update
     #[arg(long, short = 'I', conflicts_with = "checksum", help_heading = FILES)]
     pub ignore_times: bool,
+    /// Copy a file that grows meanwhile, such as a log, as far as it was when it was found; otherwise a file that changes is left
+    /// out, and named
+    #[arg(long, conflicts_with = "remove_source_files", help_heading = FILES)]
+    pub allow_growing: bool,
+    /// Give files all of their blocks, also where the source has holes, or zeros
+    #[arg(long, help_heading = FILES)]
+    pub no_sparse: bool,
     /// Bypass the page cache (O_DIRECT): for large files on disks (auto), for all files (on), or never (off)
     #[arg(long, default_value = "auto", value_name = "auto|on|off", help_heading = FILES)]
     pub direct: DirectIo,
@@ -124,10 +135,12 @@ pub struct Args {
     /// Send data unencrypted; corruption and tampering are still detected
     #[arg(long, help_heading = HEADING)]
     pub no_encrypt: bool,
-    /// Drop a connection on which nothing has moved for this long, and connect again; five attempts in a row that move
-    /// nothing end the copy
+    /// Drop a connection on which nothing has moved for this long, and connect again
     #[arg(long, default_value = "60s", value_name = "TIME", help_heading = HEADING)]
     pub stall: Time,
+    /// End the copy once it has connected again N times in a row and nothing has moved
+    #[arg(long, default_value_t = 5, value_name = "N", help_heading = HEADING)]
+    pub retries: u32,
 
     /// Read no configuration file
     #[arg(long, help_heading = HEADING)]
@@ -189,7 +202,7 @@ pub struct Args {
     /// Show how the data will be sent, and why
     #[arg(long, help_heading = OUTPUT)]
     pub explain: bool,
-    /// Show what would be copied, and how, but copy nothing
+    /// Show what would be copied, compared with what the destination has, and how, but copy nothing
     #[arg(long, help_heading = OUTPUT)]
     pub dry_run: bool,
     /// Write a record with TCP_INFO, or UDT's statistics, of every stream into folder DIR, or to FILE if it ends in .ndjson;
@@ -200,7 +213,7 @@ pub struct Args {
     #[arg(long, default_value = "100ms", value_name = "TIME", help_heading = OUTPUT)]
     pub sample: Time,
     /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished; with --dry-run, of
-    /// each that was found at the source
+    /// each that would be copied, and whether it would be new
     #[arg(long, short, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub verbose: bool,
     /// Add a line to FILE, with the time, for each file that is sent, received (copied) or deleted, and for all that is told
@@ -248,9 +261,9 @@ const IN_TESTBED: &str = "In the testbed (lab:...)";
 const OUTPUT: &str = "Output";
 
 impl Args {
-    /// Whether files that are the same or newer at the destination are skipped.
+    /// Whether files that are the same, and perhaps those that are newer, at the destination are skipped.
     pub fn updates(&self) -> bool {
-        self.update && !self.checksum && !self.ignore_times
+        (self.update || self.quick_check) && !self.checksum && !self.ignore_times
     }
 
     /// What is changed of the files' attributes.

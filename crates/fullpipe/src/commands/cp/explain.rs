@@ -4,14 +4,17 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use fullpipe_transfer::client::look::Tally;
 use fullpipe_transfer::client::{self, Between, Way, look, third_party};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
+use fullpipe_transfer::protocol::candidate::Change;
 use fullpipe_transfer::protocol::message::Options;
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::source::name_list::NameList;
 use serde_json::json;
 
 use super::args::Args;
+use super::progress::kept;
 use super::report::left;
 use super::transport::{Chosen, TransportArgs};
 use super::via::Choice;
@@ -67,6 +70,48 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
     }
 }
 
+/// Tells what would become of a file or link: with `--verbose`, of each that would be copied; in any case of one that stays
+/// although another was expected.
+fn tell(args: &Args, name: &Name, change: Change) {
+    let (word, does) = match change {
+        Change::Newer if args.json => return outln!("{}", kept(name, true)),
+        Change::Newer if !args.quiet => return errln!("{}", kept(name, false)),
+        Change::Newer | Change::Present => return,
+        _ if !args.verbose => return,
+        Change::New => ("new", "would create"),
+        Change::Replaced => ("replaced", "would replace"),
+        Change::Unknown => ("unknown", "would copy"),
+    };
+    if args.json {
+        outln!("{}", json!({"kind": "file", "name": name.to_string(), "change": word}));
+    } else {
+        outln!("{does}  {name}");
+    }
+}
+
+/// What would be copied, and what not; `skips` if files that are there already may be left out.
+fn would_copy(tally: &Tally, skips: bool) -> String {
+    let files = |n| format::count(n, "file", "files");
+    let mut text = format!("would copy  {}, {}", files(tally.files()), format::bytes(tally.bytes as f64));
+    if tally.replaced > 0 {
+        text += &match tally.new {
+            0 if tally.replaced == 1 => ", in place of the one there".to_owned(),
+            0 => ", all in place of others there".to_owned(),
+            _ => format!(", {} of them in place of others there", tally.replaced),
+        };
+    }
+    if tally.present > 0 {
+        text += &format!("; {} {} there already", files(tally.present), if tally.present == 1 { "is" } else { "are" });
+    }
+    if tally.newer > 0 {
+        text += &format!("; {} {} newer there", files(tally.newer), if tally.newer == 1 { "is" } else { "are" });
+    }
+    if tally.unknown > 0 && skips {
+        text += ", or less: what is there cannot be looked up";
+    }
+    text
+}
+
 /// Prints what would be copied, how, and how long it would take. Nothing is copied. With the choice of what carries the data
 /// comes what is to be said of it; with the direction, the list of names to which the copy is limited.
 pub fn dry_run(
@@ -91,16 +136,10 @@ pub fn dry_run(
             outln!("would delete  {name}");
         }
     };
-    let mut each = |name: Name| {
-        if args.json {
-            outln!("{}", json!({"kind": "file", "name": name.to_string()}));
-        } else {
-            outln!("{name}");
-        }
-    };
+    let mut each = |name: &Name, change: Change| tell(args, name, change);
     let mut look = |endpoint: &Endpoint| match way.0 {
-        Way::ThirdParty(..) => third_party::look(endpoint, options, way.0, (args.verbose, &mut each), &mut gone),
-        _ => look::look(endpoint, options, way, (args.verbose, &mut each), &mut gone),
+        Way::ThirdParty(..) => third_party::look(endpoint, options, way.0, &mut each, &mut gone),
+        _ => look::look(endpoint, options, way, &mut each, &mut gone),
     };
     let looked = look(endpoint).or_else(|error| match choice.fall_back(&error, endpoint, false) {
         Some(note) => {
@@ -109,7 +148,7 @@ pub fn dry_run(
         }
         None => Err(error),
     });
-    let look::Looked { between, count, deleted } = looked?;
+    let look::Looked { between, count, tally, deleted } = looked?;
     let known = match between {
         Some(between) => Some((how.choose(&between)?, between)),
         None => None,
@@ -119,24 +158,22 @@ pub fn dry_run(
         let expected_bps = known.and_then(|(chosen, _)| chosen.expected_bps);
         outln!(
             "{}",
-            json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes,
+            json!({"kind": "dry_run", "files": tally.files(), "bytes": tally.bytes,
+                   "new": tally.new, "replaced": tally.replaced, "present": tally.present, "newer": tally.newer,
                    "rtt_s": known.map(|(_, between)| between.rtt_s),
                    "transport": known.map(|(chosen, _)| &chosen.transport),
                    "encrypted": known.map_or(!args.no_encrypt, |(_, between)| is_encrypted(args, between)),
                    "expected_bps": expected_bps,
                    "expected_over": known.filter(|_| expected_bps.is_some()).map(|(chosen, _)| chosen.over),
-                   "expected_s": known.and_then(|(chosen, between)| expected_seconds(chosen, between, options, count.bytes)),
+                   "expected_s": known.and_then(|(chosen, between)| expected_seconds(chosen, between, options, tally.bytes)),
                    "deleted": deleted.as_ref().map(|deleted| deleted.entries),
                    "over_max_delete": deleted.as_ref().map(|deleted| deleted.over_limit),
-                   "removed_sources": args.remove_source_files.then_some(count.files),
+                   "removed_sources": args.remove_source_files.then_some(tally.files() + tally.present),
                    "why": known.map_or(&[][..], |(chosen, _)| &chosen.why[..]),
                    "left": format::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
-        let there =
-            if options.update || options.checksum { ", or less: files there already are not looked up" } else { "" };
-        let bytes = format::bytes(count.bytes as f64);
-        outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
+        outln!("{}", would_copy(&tally, options.update || options.checksum));
         if args.remove_source_files {
             outln!("removes     these files at the source, once the destination has them");
         }
@@ -155,7 +192,7 @@ pub fn dry_run(
             None => {}
         }
         match &known {
-            Some((chosen, between)) => print(args, chosen, between, options, Some(count.bytes), args.explain),
+            Some((chosen, between)) => print(args, chosen, between, options, Some(tally.bytes), args.explain),
             None => outln!("transport   chosen when the copy has measured the path between the two hosts"),
         }
     }

@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags with the same meaning, and what to do instead.
-const INSTEAD: [(&[&str], &str); 30] = [
+const INSTEAD: [(&[&str], &str); 29] = [
     (
         &["-z", "-C", "--compress", "--zc", "--zl"],
         "nothing is compressed; compress before the copy: zstd -c x | fullpipe cp - host:x.zst",
@@ -48,12 +48,14 @@ const INSTEAD: [(&[&str], &str); 30] = [
         &["--no-p", "--no-perms", "--no-t", "--no-times"],
         "use --chmod to say what permissions to have; times are always kept",
     ),
-    (&["-X"], "use --xattrs"),
     (&["-d", "--dirs"], "use --files-from to copy folders without their content"),
     (&["-R", "--relative"], "use --files-from: the folders on the way to each listed name are made"),
     (&["-e", "--rsh"], "use --ssh COMMAND"),
     (&["--rsync-path"], "use --far-program PROGRAM"),
-    (&["--timeout", "--contimeout"], "use --stall TIME, such as 30s"),
+    (
+        &["--timeout", "--contimeout"],
+        "use --stall TIME, such as 30s, after which it connects again; with --retries 0 it ends",
+    ),
     (
         &["--delete-after", "--delete-during", "--delete-before", "--delete-delay", "--del"],
         "use --delete, which deletes once everything has arrived",

@@ -298,16 +298,11 @@ impl Watch {
 
     /// Names a file that stays at the destination, as it is newer there.
     fn kept(&self, name: &Name) {
-        if self.json {
-            let line = json!({"kind": "kept", "name": name.to_string(), "why": "newer, of another size"}).to_string();
-            match &self.names {
-                None => outln!("{line}"),
-                Some(names) => names.say(line),
-            }
-        } else {
-            self.say(&format!(
-                "kept: {name} is newer at the destination, and of another size; --checksum compares contents"
-            ));
+        let line = kept(name, self.json);
+        match &self.names {
+            _ if !self.json => self.say(&line),
+            None => outln!("{line}"),
+            Some(names) => names.say(line),
         }
     }
 
@@ -384,6 +379,14 @@ fn since(now: Times, before: Times) -> Times {
         hash: now.hash.saturating_sub(before.hash),
         net: now.net.saturating_sub(before.net),
     }
+}
+
+/// Tells of a file that stays at the destination although it is not the source's, for people or for programs.
+pub fn kept(name: &Name, json: bool) -> String {
+    if json {
+        return json!({"kind": "kept", "name": name.to_string(), "why": "newer, of another size"}).to_string();
+    }
+    format!("kept: {name} is newer at the destination, and of another size; --checksum compares contents")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
 use super::args::Args;
-use super::bottleneck::Spent;
+use super::bottleneck::{Bottleneck, Spent};
 use super::loss_advice;
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -53,7 +53,8 @@ pub fn report(args: &Args, finished: &Finished, moved: &Moved, recorded: Result)
     let line = summed_up(args, finished, moved);
     tell(!args.json && !args.quiet, format_args!("{line}"));
     let recorded = recorded.and(logged(args));
-    if let Some(bottleneck) = spent.told().filter(|_| args.explain && !args.json) {
+    if let Some(bottleneck) = spent.told().filter(|by| (args.explain || by.is_of_a_host()) && !args.json && !args.quiet)
+    {
         outln!("faster      {}", bottleneck.help());
     }
     if !args.json && !args.quiet {
@@ -157,7 +158,7 @@ fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
             format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
         }
         0 => String::new(),
-        n if args.updates() => format!(" ({} already there, or newer)", format::thousands(n)),
+        n if args.updates() && !args.quick_check => format!(" ({} already there, or newer)", format::thousands(n)),
         n => format!(" ({} already there)", format::thousands(n)),
     };
     let encryption = if !finished.encrypted { "; not encrypted" } else { "" };
@@ -169,7 +170,7 @@ fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
         Some(removed) if removed.files > 0 => format!(", {} removed at the source", format::thousands(removed.files)),
         _ => String::new(),
     };
-    let limited = spent.told().map(|by| format!("; limited by {by}")).unwrap_or_default();
+    let limited = spent.told().map(|by| limited(by, spent.possible(rate))).unwrap_or_default();
     let moved = match has_rate(bytes, seconds) {
         true => format!(" ({}{limited}{encryption})", format::rate(rate)),
         false if bytes > 0 && !finished.encrypted => " (not encrypted)".to_owned(),
@@ -182,6 +183,17 @@ fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
         format::bytes(bytes as f64),
         format::seconds(seconds),
     )
+}
+
+/// Says what limited a copy, and what the other end could do if it is faster. The rates are in bit/s.
+fn limited(by: Bottleneck, (sender, receiver): (Option<f64>, Option<f64>)) -> String {
+    let other = match by {
+        Bottleneck::DiskWrite => sender.map(|rate| ("source", rate)),
+        Bottleneck::DiskRead => receiver.map(|rate| ("destination", rate)),
+        _ => None,
+    };
+    let other = other.map(|(end, rate)| format!(", {end} {} possible", format::rate(rate)));
+    format!("; limited by {by}{}", other.unwrap_or_default())
 }
 
 /// Checks that the log has all that it was to have.

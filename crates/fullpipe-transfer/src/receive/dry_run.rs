@@ -1,0 +1,105 @@
+//! Tells what a copy would do at its destination, and changes nothing there.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+use super::delete::{Deleter, Progress, Rules};
+use super::destination_names::DestinationNames;
+use crate::error::{TransferError, is_gone};
+use crate::fs::root::Root;
+use crate::fs::{content_hash, metadata};
+use crate::protocol::candidate::{Candidate, Change, Kind};
+use crate::protocol::message::{Deleted, Listing, Options};
+use crate::protocol::name::Name;
+
+/// Tells what a copy would do at its destination.
+pub(crate) struct DryRun {
+    /// The folder of the destination, and how the transfer would name files there; `None` if it does not exist.
+    to: Option<(Root, DestinationNames)>,
+    /// Which entries may be deleted, if any.
+    rules: Option<Rules>,
+    options: Options,
+    /// Whether who asks may not know what is there.
+    blind: bool,
+    progress: Progress,
+}
+
+impl DryRun {
+    /// Prepares for a folder, if it exists, with the name that the one source gets there, if that is another name.
+    pub(crate) fn new(
+        to: Option<(Root, Option<Vec<u8>>)>,
+        rules: Option<Rules>,
+        transfer: u64,
+        options: Options,
+    ) -> DryRun {
+        let to =
+            to.map(|(root, rename)| (root, DestinationNames { rename, exact: false, only: None, number: transfer }));
+        DryRun { to, rules, options, blind: false, progress: Progress::default() }
+    }
+
+    /// For those who may not know what is there.
+    pub(crate) fn blind(options: Options) -> DryRun {
+        DryRun { to: None, rules: None, options, blind: true, progress: Progress::default() }
+    }
+
+    /// Whether it tells what would be deleted.
+    pub(crate) fn deletes(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    /// What a copy would do with a file or link. Calls `read` after each piece of a file whose content is compared. What an
+    /// interrupted copy has left is not looked up.
+    pub(crate) fn compare(&self, candidate: &Candidate, read: &mut dyn FnMut()) -> Change {
+        if self.blind {
+            return Change::Unknown;
+        }
+        let Some((root, names)) = &self.to else { return Change::New };
+        // What may not be copied under its name is told by the copy.
+        let Ok(name) = names.final_name(&candidate.name) else { return Change::New };
+        let at = match root.open_at(name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0) {
+            Ok(at) => File::from(at),
+            Err(e) if is_gone(&e) => return Change::New,
+            Err(_) => return Change::Unknown,
+        };
+        let Ok(now) = at.metadata() else { return Change::Unknown };
+        let keeps_same = self.options.update || self.options.checksum;
+        let is_same = match &candidate.kind {
+            Kind::Link { target } => {
+                let there = now.is_symlink().then(|| nix::fcntl::readlinkat(&at, Path::new("")));
+                keeps_same && there.is_some_and(|there| there.is_ok_and(|there| there.as_bytes() == target))
+            }
+            Kind::File { .. } if !now.is_file() => false,
+            Kind::File { size, mtime, .. }
+                if self.options.update && !self.options.replace_newer && metadata::mtime(&now) > *mtime =>
+            {
+                return if now.len() == *size { Change::Present } else { Change::Newer };
+            }
+            Kind::File { size, content, .. } if self.options.checksum => {
+                let mut hash = || {
+                    let file = root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0);
+                    file.and_then(|file| content_hash::of(&File::from(file), &mut |_| read())).ok()
+                };
+                now.len() == *size && content.is_some() && hash() == *content
+            }
+            Kind::File { size, mtime, .. } => keeps_same && metadata::unchanged(&at, *size, *mtime).unwrap_or(false),
+        };
+        if is_same { Change::Present } else { Change::Replaced }
+    }
+
+    /// Takes in names of a folder. Returns what would be deleted in it, once all of its names have come.
+    ///
+    /// # Errors
+    /// Those of [`Deleter::take`].
+    pub(crate) fn take(&mut self, listing: Listing, goes_on: &dyn Fn() -> bool) -> Result<Vec<Name>, TransferError> {
+        let (Some((root, names)), Some(rules)) = (&self.to, &self.rules) else { return Ok(Vec::new()) };
+        Deleter { root, names, rules, dry: true, goes_on }.take(listing, &mut self.progress)
+    }
+
+    /// What would be deleted in all folders.
+    pub(crate) fn deleted(self) -> Deleted {
+        self.progress.deleted
+    }
+}

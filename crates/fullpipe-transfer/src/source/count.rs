@@ -1,0 +1,141 @@
+//! Counts the files of source trees, and lists them for a dry run.
+
+use std::time::{Duration, Instant};
+
+use crate::error::TransferError;
+use crate::fs::content_hash;
+use crate::protocol::candidate::{Candidate, Kind};
+use crate::protocol::message::Options;
+use crate::protocol::skipped::Skipped;
+use crate::source::hard_links::{HardLinks, Known};
+use crate::source::tree::{SourceTree, WalkOptions};
+use crate::source::walk::{self, FileLocation, Found};
+
+/// Interval between progress reports.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bytes of candidates after which a part of them is handed on, so that it fits a frame.
+const MAX_PART_BYTES: usize = 64 << 10;
+
+/// The totals of a walk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Number of regular files.
+    pub files: u64,
+    /// Total size of the regular files, in bytes.
+    pub bytes: u64,
+    /// The entries that cannot be sent.
+    pub skipped: Skipped,
+}
+
+/// What a count tells while it walks.
+pub(crate) enum Told<'a> {
+    /// The next files and links.
+    Candidates(Vec<Candidate>),
+    /// The totals so far, once a second.
+    Totals(&'a Count),
+}
+
+/// What a count tells of each file and link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// Nothing.
+    Totals,
+    /// What [`Candidate`] has of it.
+    Candidates {
+        /// Whether the contents of files are read and hashed.
+        hashed: bool,
+    },
+}
+
+impl Listed {
+    /// What the options ask for, if candidates are asked for.
+    pub(crate) fn of(candidates: bool, options: &Options) -> Listed {
+        if candidates { Listed::Candidates { hashed: options.checksum } } else { Listed::Totals }
+    }
+}
+
+/// A count, as far as it has come.
+struct Walk<'a> {
+    count: Count,
+    part: Vec<Candidate>,
+    bytes: usize,
+    told: Instant,
+    tell: &'a mut dyn FnMut(Told<'_>) -> Result<(), TransferError>,
+}
+
+impl Walk<'_> {
+    fn tick(&mut self) -> Result<(), TransferError> {
+        if self.told.elapsed() < REPORT_INTERVAL {
+            return Ok(());
+        }
+        self.told = Instant::now();
+        (self.tell)(Told::Totals(&self.count))
+    }
+
+    fn add(&mut self, candidate: Candidate) -> Result<(), TransferError> {
+        self.bytes += candidate.weight();
+        self.part.push(candidate);
+        if self.bytes < MAX_PART_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> Result<(), TransferError> {
+        self.bytes = 0;
+        (self.tell)(Told::Candidates(std::mem::take(&mut self.part)))
+    }
+
+    /// Hashes a file's content; `None` if it cannot be read.
+    fn hash(&mut self, at: &FileLocation) -> Result<Option<[u8; 32]>, TransferError> {
+        let mut ticked = Ok(());
+        let hash = at.read().and_then(|file| {
+            content_hash::of(&file, &mut |_| {
+                if ticked.is_ok() {
+                    ticked = self.tick();
+                }
+            })
+        });
+        ticked.map(|()| hash.ok())
+    }
+}
+
+/// Counts the files in source trees, and calls `tell` with what it finds.
+///
+/// # Errors
+/// Those of `tell`.
+pub(crate) fn count(
+    places: &[SourceTree],
+    sight: WalkOptions,
+    listed: Listed,
+    tell: &mut dyn FnMut(Told<'_>) -> Result<(), TransferError>,
+) -> Result<Count, TransferError> {
+    let mut walked = Walk { count: Count::default(), part: Vec::new(), bytes: 0, told: Instant::now(), tell };
+    let mut links = HardLinks::new(sight.hard_links);
+    for place in places {
+        walk::walk(place, sight, &mut |found| {
+            match found {
+                Found::File { item, inode, at } => {
+                    // The content of a hard link that is kept is not sent.
+                    let is_sent = !matches!(links.find(inode, &item.name), Known::Under(_));
+                    let bytes = if is_sent { item.size } else { 0 };
+                    walked.count.files += 1;
+                    walked.count.bytes = walked.count.bytes.saturating_add(bytes);
+                    if let Listed::Candidates { hashed } = listed {
+                        let content = if hashed { walked.hash(&at)? } else { None };
+                        let kind = Kind::File { size: item.size, mtime: item.meta.mtime, content };
+                        walked.add(Candidate { name: item.name, bytes, kind })?;
+                    }
+                }
+                Found::Link { name, target, .. } if listed != Listed::Totals => {
+                    walked.add(Candidate { name, bytes: 0, kind: Kind::Link { target } })?;
+                }
+                Found::Skipped(entry) => walked.count.skipped.add(entry),
+                Found::Link { .. } | Found::Folder { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
+            }
+            walked.tick()
+        })?;
+    }
+    if !walked.part.is_empty() {
+        walked.flush()?;
+    }
+    Ok(walked.count)
+}
