@@ -302,6 +302,37 @@ fn what_may_not_be_read_or_written() {
     same_content(&host.file("shared/a"), &host.file("group/shared/a"));
 }
 
+/// As projects share folders: the folder is another's, its group may write to it, and what is new in it is the group's.
+#[test]
+fn a_folder_that_a_group_shares() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not tried: only root makes files of others");
+        return;
+    }
+    let host = Host::start();
+    let program = host.unprivileged();
+    for name in ["project/a", "project/sub/b"] {
+        write(host.file(name), "1");
+    }
+    // The far end is in the group of nobody.
+    fs::create_dir_all(host.file("in/project")).unwrap();
+    std::os::unix::fs::chown(host.file("in/project"), Some(0), Some(65534)).unwrap();
+    fs::set_permissions(host.file("in/project"), Permissions::from_mode(0o2775)).unwrap();
+    let before = fs::metadata(host.file("in/project")).unwrap();
+    for how in ["-r", "-ru"] {
+        let mut cp = host.cp();
+        let done = cp.far_program(&program).words(how).arg(host.file("project")).arg(host.far("in/")).ok();
+        assert!(!done.err.contains("not "), "{}", done.err);
+    }
+    let now = fs::metadata(host.file("in/project")).unwrap();
+    assert_eq!((now.mode(), now.uid(), now.gid()), (before.mode(), before.uid(), before.gid()));
+    for name in ["a", "sub", "sub/b"] {
+        let made = fs::metadata(host.file("in/project").join(name)).unwrap();
+        assert_eq!((made.uid(), made.gid()), (65534, 65534), "{name}");
+    }
+    same_content(&host.file("project/sub/b"), &host.file("in/project/sub/b"));
+}
+
 #[test]
 fn links_at_the_destination_lead_nowhere() {
     let host = Host::start();

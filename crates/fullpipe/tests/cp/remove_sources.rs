@@ -1,7 +1,7 @@
 //! `--remove-source-files`: what the destination has, complete and on disk, goes at the source, and nothing else.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use crate::host::Host;
 use crate::large::{LARGE, SLOW, both_ways, some_blocks};
@@ -98,6 +98,30 @@ fn what_was_not_copied_stays() {
         only(&host.file("tree/sub"), &[]);
         same(&host.file("before/sub/small"), &host.file("to/sub/small"));
     });
+}
+
+/// Whoever reads a source need not be allowed to remove it.
+#[test]
+fn what_may_not_be_removed_stays_and_is_named() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not tried: only root makes files of others");
+        return;
+    }
+    let host = Host::start();
+    for name in ["tree/a", "tree/sub/b"] {
+        write(host.file(name), "1");
+    }
+    // In one folder the far end may remove what belongs to others, in the other one not.
+    fs::set_permissions(host.file("tree"), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut cp = host.cp();
+    cp.far_program(&host.unprivileged()).words("-r --remove-source-files --json");
+    let done = cp.arg(host.far("tree/.")).arg(host.file("to/")).run();
+    assert_eq!((done.code(), done.number("removed_sources")), (1, 1), "{}", done.err);
+    assert!(done.err.contains("not removed: sub/b: ") && done.err.contains("permission denied"), "{}", done.err);
+    assert!(done.err.contains("1 source file was copied and not removed"), "{}", done.err);
+    only(&host.file("tree"), &["sub"]);
+    same(&host.file("tree/sub/b"), &host.file("to/sub/b"));
+    assert_eq!(fs::read(host.file("to/a")).unwrap(), b"1");
 }
 
 /// As after a copy that was killed between a file's name and its removal.
