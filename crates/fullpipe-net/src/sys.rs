@@ -242,7 +242,7 @@ pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[Leaving<'_>], segment_byte
         header.msg_hdr.msg_iov = part;
         header.msg_hdr.msg_iovlen = 1;
         header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-        header.msg_hdr.msg_controllen = CONTROL_BYTES;
+        header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
         // SAFETY: the header has a control buffer of CONTROL_BYTES, aligned as a header of a control message, with room for one
         // message of two bytes and one of eight. They are written one behind the other, and the length is what they take.
         unsafe {
@@ -254,7 +254,7 @@ pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[Leaving<'_>], segment_byte
                 write_control(second, (libc::SOL_SOCKET, libc::SCM_TXTIME), message.at_ns);
                 len += libc::CMSG_SPACE(size_of::<u64>() as u32);
             }
-            header.msg_hdr.msg_controllen = len as usize;
+            header.msg_hdr.msg_controllen = len as _;
         }
     }
     let count = messages.len().min(MAX_MESSAGES);
@@ -274,7 +274,7 @@ unsafe fn write_control<T>(to: *mut libc::cmsghdr, (level, kind): (libc::c_int, 
     unsafe {
         (*to).cmsg_level = level;
         (*to).cmsg_type = kind;
-        (*to).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as usize;
+        (*to).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as _;
         libc::CMSG_DATA(to).cast::<T>().write_unaligned(data);
     }
 }
@@ -311,7 +311,7 @@ pub fn receive_datagrams(
         header.msg_hdr.msg_iov = part;
         header.msg_hdr.msg_iovlen = 1;
         header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-        header.msg_hdr.msg_controllen = CONTROL_BYTES;
+        header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
         count += 1;
     }
     // SAFETY: the first `count` headers point to buffers of the lengths that they name, which live across the call.

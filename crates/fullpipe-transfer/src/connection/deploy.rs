@@ -89,7 +89,13 @@ impl Program {
             return Ok(());
         }
         let remedy = match &system[..] {
-            "Linux" => format!("name a fullpipe {} for {machine} with --far-binary", env!("CARGO_PKG_VERSION")),
+            "Linux" => {
+                let version = env!("CARGO_PKG_VERSION");
+                format!(
+                    "name one for {machine} with --far-binary, such as that of fullpipe-{version}-{machine}-linux-static.tar.gz, \
+                     which 'make dist' makes"
+                )
+            }
             _ => "fullpipe runs on Linux only".to_owned(),
         };
         Err(TransferError::Unreachable(format!(

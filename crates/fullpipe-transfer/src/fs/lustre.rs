@@ -12,13 +12,13 @@ use std::path::Path;
 use fullpipe_path::Stripes;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use nix::sys::statfs::fstatfs;
+use nix::sys::statfs::{FsType, fstatfs};
 use xattr::FileExt;
 
 use crate::fs::{ownership, publish};
 
 /// Type of the file system, `f_type` of statfs(2) (`LUSTRE_SUPER_MAGIC`, Lustre's `lustre_user.h`).
-const MAGIC: i64 = 0x0BD0_0BD0;
+const MAGIC: FsType = FsType(0x0BD0_0BD0);
 /// The layout as an extended attribute (`XATTR_LUSTRE_LOV`, Lustre's `lustre_user.h`).
 const ATTRIBUTE: &str = "lustre.lov";
 /// First bytes of a layout of one component and no pool (`LOV_USER_MAGIC_V1`).
@@ -54,7 +54,7 @@ pub(crate) struct Mounted;
 
 impl FileSystem for Mounted {
     fn is_lustre(&self, folder: BorrowedFd<'_>) -> bool {
-        fstatfs(folder).is_ok_and(|fs| fs.filesystem_type().0 == MAGIC)
+        fstatfs(folder).is_ok_and(|fs| fs.filesystem_type() == MAGIC)
     }
 
     fn layout(&self, folder: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {

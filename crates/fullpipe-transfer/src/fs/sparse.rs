@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use nix::errno::Errno;
 use nix::fcntl::FallocateFlags;
+use nix::sys::statfs::{self, FsType};
 
 use crate::protocol::file::Extent;
 
@@ -108,9 +109,8 @@ pub fn write_new(file: &File, content: &[u8], dense: bool) -> io::Result<()> {
 
 /// Whether a file is on a file system in memory (`statfs(2)`), where direct I/O has no cache to bypass.
 pub fn in_memory(file: &File) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
-    nix::sys::statfs::fstatfs(file).is_ok_and(|s| matches!(s.filesystem_type().0, TMPFS | RAMFS))
+    const RAMFS: FsType = FsType(0x8584_58f6);
+    statfs::fstatfs(file).is_ok_and(|fs| [statfs::TMPFS_MAGIC, RAMFS].contains(&fs.filesystem_type()))
 }
 
 #[cfg(test)]
