@@ -48,5 +48,5 @@ find . -name ".fullpipe-*" -mtime +0 -exec rm -f {} + 2>/dev/null;
 if fits "./$n"; then exec "./$n" far --base "$w" "$@"; fi;
 e=$("./$n" far --speaks "$k" 2>&1 </dev/null); x=$?; rm -f "$n"; o=;
 if [ $x = 0 ]; then echo "the program that was sent is not this version of fullpipe; check --far-binary" >&2; exit 126; fi;
-case $e in *GLIBC*|*"ot found"*|*"o such file"*) o="its C library is older or another one, so give a static fullpipe with --far-binary, which 'make dist' makes:";; esac;
+case $e in *GLIBC*|*"ot found"*|*"o such file"*) o="its C library is older or another one, so give a static fullpipe with --far-binary, as make dist makes it:";; esac;
 echo "the program that was sent cannot run there (status $x): $o" $e >&2; exit 126;

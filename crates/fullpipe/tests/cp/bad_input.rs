@@ -316,8 +316,10 @@ fn a_folder_that_a_group_shares() {
     }
     // The far end is in the group of nobody.
     fs::create_dir_all(host.file("in/project")).unwrap();
-    std::os::unix::fs::chown(host.file("in/project"), Some(0), Some(65534)).unwrap();
-    fs::set_permissions(host.file("in/project"), Permissions::from_mode(0o2775)).unwrap();
+    for name in ["in", "in/project"] {
+        std::os::unix::fs::chown(host.file(name), Some(0), Some(65534)).unwrap();
+        fs::set_permissions(host.file(name), Permissions::from_mode(0o2775)).unwrap();
+    }
     let before = fs::metadata(host.file("in/project")).unwrap();
     for how in ["-r", "-ru"] {
         let mut cp = host.cp();
