@@ -58,6 +58,9 @@ fn run(script: Script) {
         sample_ns: if bit(7) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
         inplace: false,
+        growing: false,
+        replace_newer: false,
+        dense: false,
         stripes: None,
     };
     let streams = 1 + (how >> 8) % 3;

@@ -7,8 +7,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, Mode, SFlag};
+use nix::unistd::{AccessFlags, faccessat};
 
 use crate::error::{TransferError, local, why};
 use crate::fs::root::{Root, Within};
@@ -421,6 +422,17 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
 /// Those of [`destination`], as far as they show without a change.
 pub(crate) fn dry_run(realm: &Realm, target: &Target, options: Options) -> Result<DryRun, TransferError> {
     let to = open_destination(realm, target, false)?;
+    if let Some((root, _)) = &to {
+        let shown = printable(&target.path);
+        let folder = root.open_at(Path::new("."), OFlag::O_PATH | OFlag::O_DIRECTORY, 0);
+        let writable = folder.and_then(|folder| {
+            let is_ours = nix::sys::stat::fstat(&folder)?.st_uid == nix::unistd::geteuid().as_raw();
+            let may = AccessFlags::W_OK | AccessFlags::X_OK;
+            // A copy may open its user's own folders.
+            if is_ours { Ok(()) } else { Ok(faccessat(&folder, ".", may, AtFlags::AT_EACCESS)?) }
+        });
+        writable.map_err(local(format!("cannot write to {shown}")))?;
+    }
     let rules = target.delete.as_ref().map(|deletion| Rules::new(deletion, target.content)).transpose()?;
     Ok(DryRun::new(to, rules, target.transfer, options))
 }

@@ -150,13 +150,13 @@ class DryRun:
     """How many files would be copied."""
     bytes: int
     """Their bytes."""
-    new: int
-    """How many of the files would be new at the destination."""
-    replaced: int
+    new: int | None
+    """How many of the files would be new at the destination; None, as in the next three, if nobody may know."""
+    replaced: int | None
     """How many would take the place of others."""
-    present: int
+    present: int | None
     """How many more files would not be sent, as the destination has them."""
-    newer: int
+    newer: int | None
     """How many would not be sent, as they are newer at the destination, and of another size."""
     encrypted: bool
     transport: Transport | None

@@ -16,7 +16,7 @@ use crate::error::TransferError;
 use crate::protocol::candidate::{Candidate, Change, Kind};
 use crate::protocol::message::{Deleted, Listing, Message, Options, Sources, Task};
 use crate::protocol::name::Name;
-use crate::protocol::skipped::Skipped;
+use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::receive::dry_run::DryRun;
 use crate::resolve;
 use crate::source::count::{self, Count, Listed, Told};
@@ -26,6 +26,9 @@ use crate::source::tree::WalkOptions;
 
 /// Most parts that the far end has not answered yet.
 const MAX_ASKED: usize = 16;
+
+/// Why something would not be copied.
+const BLOCKED: &str = "a folder or special file stands where it should be, or a file where its folder should";
 
 /// What is told if a thread of a dry run ends without a reason.
 const BROKEN: &str = "the answers of the far end cannot be read";
@@ -43,7 +46,7 @@ pub struct Looked {
 }
 
 /// What a copy would do with the files that it finds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Files that would be new at the destination.
     pub new: u64,
@@ -57,6 +60,8 @@ pub struct Tally {
     pub unknown: u64,
     /// Bytes that the copy would send.
     pub bytes: u64,
+    /// What could not be put in its place.
+    pub blocked: Skipped,
 }
 
 impl Tally {
@@ -66,7 +71,10 @@ impl Tally {
     }
 
     fn add(&mut self, candidate: &Candidate, change: Change) {
-        let is_sent = !matches!(change, Change::Present | Change::Newer);
+        if change == Change::Blocked {
+            self.blocked.add(SkippedEntry::new(candidate.name.bytes(), BLOCKED));
+        }
+        let is_sent = !matches!(change, Change::Present | Change::Newer | Change::Blocked);
         self.bytes = self.bytes.saturating_add(if is_sent { candidate.bytes } else { 0 });
         if matches!(candidate.kind, Kind::Link { .. }) {
             return;
@@ -77,6 +85,7 @@ impl Tally {
             Change::Present => self.present += 1,
             Change::Newer => self.newer += 1,
             Change::Unknown => self.unknown += 1,
+            Change::Blocked => {}
         }
     }
 }
@@ -126,7 +135,7 @@ pub fn look(
                 if let Some(list) = list.filter(|_| here.is_none()) {
                     tell_list(&session, &mut line, list)?;
                 }
-                let found = match (&here, &dry_run) {
+                let found = match (&here, &mut dry_run) {
                     (Some(places), _) if matches!(task, Task::Compare(_)) => {
                         compared_there(&session, &mut *line.input, each, |sink| {
                             count::count(places, sight, Listed::of(true, &options), &mut |told| match told {
@@ -137,10 +146,11 @@ pub fn look(
                     }
                     (Some(_), _) => (Count::default(), Tally::default()),
                     (None, Some(dry_run)) => compared_here(&session, &mut *line.input, each, dry_run)?,
-                    (None, None) => compared_here(&session, &mut *line.input, each, &DryRun::blind(options))?,
+                    (None, None) => compared_here(&session, &mut *line.input, each, &mut DryRun::blind(options))?,
                 };
+                let found = unblocked(found);
                 let deleted = match (dry_run.take(), &here) {
-                    _ if !deletes => None,
+                    _ if !deletes || found.0.skipped.to_do() > 0 => None,
                     (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,
                     (None, Some(places)) => {
                         deleted_there(&session, &mut *line.input, |each| listing::list(places, sight, each), gone)?
@@ -154,6 +164,11 @@ pub fn look(
         })?;
     let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
     Ok(Looked { between: Some(between), count, tally, deleted })
+}
+
+/// Counts what could not be put in its place with what cannot be sent.
+pub(super) fn unblocked((count, tally): (Count, Tally)) -> (Count, Tally) {
+    (Count { skipped: count.skipped.with(&tally.blocked), ..count }, tally)
 }
 
 /// Tells the far end what there is at the source, which `walk` hands over, and takes from it what would become of that.
@@ -203,7 +218,7 @@ fn compared_here(
     session: &Session,
     input: &mut (dyn Read + Send),
     each: Each<'_>,
-    dry_run: &DryRun,
+    dry_run: &mut DryRun,
 ) -> Result<(Count, Tally), TransferError> {
     let (told, found) = mpsc::channel::<Vec<Candidate>>();
     std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fullpipe_net::stream::DataStream;
 use fullpipe_path::text;
 
-use super::look::{Each, Looked, compared_there, counted, deleted_there};
+use super::look::{Each, Looked, compared_there, counted, deleted_there, unblocked};
 use super::streams::{DataPort, hear, ready};
 use super::{Between, Finished, Order, Sending, Way, call, greet, round_trip, unless_stopped};
 use crate::connection::dial::{self, ControlChannel, SshConnection};
@@ -149,8 +149,8 @@ pub fn look(
         let found = compared_there(&host.session, &mut *host.line.input, each, |sink| {
             counted(&source.session, &mut *source.line.input, sink).map_err(|error| dial::explain(&source.line, error))
         });
-        let found = found.map_err(|error| dial::explain(&host.line, error))?;
-        if target.delete.is_none() {
+        let found = unblocked(found.map_err(|error| dial::explain(&host.line, error))?);
+        if target.delete.is_none() || found.0.skipped.to_do() > 0 {
             return Ok((found, None));
         }
         let list = |each: &mut dyn FnMut(Listing) -> Result<(), TransferError>| {

@@ -56,6 +56,8 @@ pub enum Change {
     Present,
     /// It would not be sent, since it is newer at the destination and has another size there.
     Newer,
+    /// It would not be copied, since a folder or a special file stands where it should be, or a file where its folder should.
+    Blocked,
     /// It would be copied; nobody may know, or has looked, what is there.
     Unknown,
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
@@ -14,6 +15,23 @@ use crate::fs::{content_hash, metadata};
 use crate::protocol::candidate::{Candidate, Change, Kind};
 use crate::protocol::message::{Deleted, Listing, Options};
 use crate::protocol::name::Name;
+use crate::receive::unfinished::UnfinishedFiles;
+
+/// The files of the last folder in which an interrupted copy has written in place.
+#[derive(Default)]
+struct UnfinishedFolder(Option<UnfinishedFiles>);
+
+impl UnfinishedFolder {
+    /// Whether a file is one of them. It is not if its folder cannot be read.
+    fn has(&mut self, root: &Root, name: &Name, inode: u64) -> bool {
+        let folder = name.parent();
+        if !self.0.as_ref().is_some_and(|known| known.is_of(folder.as_ref())) {
+            let opened = root.folder(folder.as_ref());
+            self.0 = opened.and_then(|fd| UnfinishedFiles::in_folder(folder, fd)).ok();
+        }
+        self.0.as_ref().is_some_and(|known| known.has(inode))
+    }
+}
 
 /// Tells what a copy would do at its destination.
 pub(crate) struct DryRun {
@@ -25,6 +43,7 @@ pub(crate) struct DryRun {
     /// Whether who asks may not know what is there.
     blind: bool,
     progress: Progress,
+    unfinished: UnfinishedFolder,
 }
 
 impl DryRun {
@@ -37,12 +56,14 @@ impl DryRun {
     ) -> DryRun {
         let to =
             to.map(|(root, rename)| (root, DestinationNames { rename, exact: false, only: None, number: transfer }));
-        DryRun { to, rules, options, blind: false, progress: Progress::default() }
+        let (progress, unfinished) = (Progress::default(), UnfinishedFolder::default());
+        DryRun { to, rules, options, blind: false, progress, unfinished }
     }
 
     /// For those who may not know what is there.
     pub(crate) fn blind(options: Options) -> DryRun {
-        DryRun { to: None, rules: None, options, blind: true, progress: Progress::default() }
+        let (progress, unfinished) = (Progress::default(), UnfinishedFolder::default());
+        DryRun { to: None, rules: None, options, blind: true, progress, unfinished }
     }
 
     /// Whether it tells what would be deleted.
@@ -52,7 +73,7 @@ impl DryRun {
 
     /// What a copy would do with a file or link. Calls `read` after each piece of a file whose content is compared. What an
     /// interrupted copy has left is not looked up.
-    pub(crate) fn compare(&self, candidate: &Candidate, read: &mut dyn FnMut()) -> Change {
+    pub(crate) fn compare(&mut self, candidate: &Candidate, read: &mut dyn FnMut()) -> Change {
         if self.blind {
             return Change::Unknown;
         }
@@ -61,10 +82,18 @@ impl DryRun {
         let Ok(name) = names.final_name(&candidate.name) else { return Change::New };
         let at = match root.open_at(name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0) {
             Ok(at) => File::from(at),
+            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return Change::Blocked,
             Err(e) if is_gone(&e) => return Change::New,
             Err(_) => return Change::Unknown,
         };
         let Ok(now) = at.metadata() else { return Change::Unknown };
+        if !now.is_file() && !now.is_symlink() {
+            return Change::Blocked;
+        }
+        // What an interrupted copy has written to in place is newer than its source, and may have its size and time.
+        if !self.options.checksum && now.nlink() > 1 && self.unfinished.has(root, &name, now.ino()) {
+            return Change::Replaced;
+        }
         let keeps_same = self.options.update || self.options.checksum;
         let is_same = match &candidate.kind {
             Kind::Link { target } => {

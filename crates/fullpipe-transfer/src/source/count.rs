@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::TransferError;
+use crate::error::{TransferError, unreadable};
 use crate::fs::content_hash;
 use crate::protocol::candidate::{Candidate, Kind};
 use crate::protocol::message::Options;
-use crate::protocol::skipped::Skipped;
+use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::source::hard_links::{HardLinks, Known};
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, FileLocation, Found};
@@ -114,6 +114,12 @@ pub(crate) fn count(
         walk::walk(place, sight, &mut |found| {
             match found {
                 Found::File { item, inode, at } => {
+                    if listed != Listed::Totals
+                        && let Err(e) = at.read()
+                    {
+                        walked.count.skipped.add(SkippedEntry::new(item.name.bytes(), unreadable(&e)));
+                        return walked.tick();
+                    }
                     // The content of a hard link that is kept is not sent.
                     let is_sent = !matches!(links.find(inode, &item.name), Known::Under(_));
                     let bytes = if is_sent { item.size } else { 0 };

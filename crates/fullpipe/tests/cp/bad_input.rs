@@ -69,7 +69,7 @@ fn flags_of_other_programs() {
     wrong("-3", "'fullpipe cp' has no -3: use --via ssh");
     wrong("-6", "'fullpipe cp' has no -6: use --ssh \"ssh -4\" or --ssh \"ssh -6\"");
     wrong("--ignore-existing", "has no --ignore-existing: nothing here is like it");
-    wrong("--size-only", "has no --size-only: use -u");
+    wrong("--size-only", "has no --size-only: use --quick-check");
     wrong("-rvi", "-i is ssh's key here: write -rv without i, and -v to name what is copied");
     wrong("-avP", "-P is ssh's port here, and '");
     wrong("-avn", "-n is the number of streams here, and '");
@@ -275,6 +275,9 @@ fn what_may_not_be_read_or_written() {
     fs::set_permissions(host.file("closed"), Permissions::from_mode(0o555)).unwrap();
     let mut cp = host.cp();
     cp.far_program(&program).arg(tree.join("a")).arg(host.far("closed/")).fails_at_once(5, "permission denied");
+    let mut cp = host.cp();
+    cp.far_program(&program).arg("--dry-run").arg(tree.join("a")).arg(host.far("closed/"));
+    cp.fails_at_once(5, "permission denied");
     // Another's folder, open to all: it keeps its permissions and times, and that is no error.
     fs::create_dir_all(host.file("group/shared")).unwrap();
     for name in ["group", "group/shared"] {
@@ -367,6 +370,7 @@ fn a_buffer_that_no_kernel_gives_is_not_said_to_be_used() {
     let host = Host::start();
     write(host.file("a"), "1");
     let mut cp = host.cp();
+    fs::set_permissions(host.file(""), Permissions::from_mode(0o777)).unwrap();
     let far = host.unprivileged();
     let out =
         cp.far_program(&far).words("--dry-run --explain --buffer 1GB").arg(host.file("a")).arg(host.far("b")).ok();

@@ -176,3 +176,46 @@ fn a_dry_run_compares_many_files_and_large_ones() {
         assert_eq!((&last["bytes"], changes(&done).len()), (&(8 * MIB as u64 + 9).into(), 4), "{last}");
     });
 }
+
+/// What stands in the way is told as by a copy, and then nothing would be deleted.
+#[test]
+fn a_dry_run_tells_what_would_not_be_copied() {
+    both_ways(|push| {
+        let host = Host::start();
+        for name in ["folder", "in/file", "fifo", "fine"] {
+            write(host.file("tree").join(name), "1");
+        }
+        fs::create_dir_all(host.file("to/folder")).unwrap();
+        write(host.file("to/in"), "1");
+        write(host.file("to/stale"), "1");
+        nix::unistd::mkfifo(&host.file("to/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let left = |words: &str| {
+            let done = host.copy(push, words, "tree/.", "to").run();
+            let last = done.json().pop().unwrap();
+            let mut names: Vec<String> =
+                last["left"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+            names.sort();
+            (done, last, names)
+        };
+        let (planned, last, names) = left("-r --delete --dry-run --json -v");
+        assert_eq!((planned.code(), &last["files"], &last["new"]), (1, &1.into(), &1.into()), "{last}");
+        assert_eq!((&last["deleted"], names.join(" ").as_str()), (&().into(), "fifo folder in/file"), "{last}");
+        assert!(!planned.out.contains("stale"), "{}", planned.out);
+        let (done, last, _) = left("-r --delete --json");
+        assert_eq!((done.code(), &last["files"], &last["deleted"]), (1, &1.into(), &().into()), "{last}");
+        assert!(host.file("to/stale").exists());
+    });
+}
+
+/// A file that an interrupted `--inplace` has written to may have its source's size, and is newer.
+#[test]
+fn a_dry_run_knows_unfinished_files() {
+    let host = Host::start();
+    for name in ["tree/a", "to/a"] {
+        write(host.file(name), "a");
+        set_time(&host.file(name), 1000);
+    }
+    fs::hard_link(host.file("to/a"), host.file("to/.fullpipe.0123456789abcdef.partial")).unwrap();
+    let done = host.copy(true, "-ru --dry-run -v", "tree/.", "to").ok();
+    assert!(done.out.starts_with("would replace  a\n"), "{}", done.out);
+}

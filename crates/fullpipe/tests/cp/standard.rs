@@ -270,6 +270,8 @@ fn what_cannot_be_piped() {
         host.cp().arg(flag).arg(&a).arg("-").fails_at_once(2, "prints to standard output, where the file goes");
     }
     host.cp().arg("--dry-run").arg("-").arg(host.far("b")).fails_at_once(2, "leave out --dry-run");
+    host.cp().arg("--quick-check").arg("-").arg(host.far("b")).fails_at_once(2, "leave out --quick-check");
+    host.cp().arg("--quick-check").arg(&a).arg("-").fails_at_once(2, "leave out --quick-check");
     assert!(host.cp().arg("--dry-run").arg(&a).arg("-").ok().out.contains("would copy  1 file, 1 B"));
     // A file of this name can be copied.
     write(host.file("-"), "dash");

@@ -76,7 +76,7 @@ fn tell(args: &Args, name: &Name, change: Change) {
     let (word, does) = match change {
         Change::Newer if args.json => return outln!("{}", kept(name, true)),
         Change::Newer if !args.quiet => return errln!("{}", kept(name, false)),
-        Change::Newer | Change::Present => return,
+        Change::Newer | Change::Present | Change::Blocked => return,
         _ if !args.verbose => return,
         Change::New => ("new", "would create"),
         Change::Replaced => ("replaced", "would replace"),
@@ -154,12 +154,14 @@ pub fn dry_run(
         None => None,
     };
     if args.json {
+        let known_of = |files: u64| (tally.unknown == 0).then_some(files);
         let known = known.as_ref();
         let expected_bps = known.and_then(|(chosen, _)| chosen.expected_bps);
         outln!(
             "{}",
             json!({"kind": "dry_run", "files": tally.files(), "bytes": tally.bytes,
-                   "new": tally.new, "replaced": tally.replaced, "present": tally.present, "newer": tally.newer,
+                   "new": known_of(tally.new), "replaced": known_of(tally.replaced), "present": known_of(tally.present),
+                   "newer": known_of(tally.newer),
                    "rtt_s": known.map(|(_, between)| between.rtt_s),
                    "transport": known.map(|(chosen, _)| &chosen.transport),
                    "encrypted": known.map_or(!args.no_encrypt, |(_, between)| is_encrypted(args, between)),
@@ -191,8 +193,9 @@ pub fn dry_run(
             None if args.delete => outln!("deletes     nothing, as not everything can be copied"),
             None => {}
         }
+        let known_bytes = (tally.files() > 0).then_some(tally.bytes);
         match &known {
-            Some((chosen, between)) => print(args, chosen, between, options, Some(tally.bytes), args.explain),
+            Some((chosen, between)) => print(args, chosen, between, options, known_bytes, args.explain),
             None => outln!("transport   chosen when the copy has measured the path between the two hosts"),
         }
     }

@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags with the same meaning, and what to do instead.
-const INSTEAD: [(&[&str], &str); 29] = [
+const INSTEAD: [(&[&str], &str); 31] = [
     (
         &["-z", "-C", "--compress", "--zc", "--zl"],
         "nothing is compressed; compress before the copy: zstd -c x | fullpipe cp - host:x.zst",
@@ -19,19 +19,7 @@ const INSTEAD: [(&[&str], &str); 29] = [
     ),
     (&["--human-readable"], "leave it out: sizes always have units"),
     (
-        &[
-            "-t",
-            "--times",
-            "--perms",
-            "-E",
-            "--executability",
-            "--links",
-            "-W",
-            "--whole-file",
-            "-S",
-            "--sparse",
-            "--mkpath",
-        ],
+        &["-t", "--times", "--perms", "-E", "--executability", "--links", "-W", "--whole-file", "-S", "--sparse"],
         "leave it out: that is always so",
     ),
     (
@@ -62,7 +50,9 @@ const INSTEAD: [(&[&str], &str); 29] = [
     ),
     (&["--delete-excluded"], "what is excluded is never deleted; use --delete"),
     (&["-f", "--filter"], "use --include, --exclude or --exclude-from"),
-    (&["--size-only"], "use -u, which compares sizes and times, or -c, which compares contents"),
+    (&["--mkpath"], "end DST with a slash: then its folders are made"),
+    (&["--archive"], "use -a, or --recursive: permissions, times and links are always kept"),
+    (&["--size-only"], "use --quick-check, which compares sizes and times, or -c, which compares contents"),
     (
         &["--existing", "--ignore-existing"],
         "nothing here is like it; --dry-run -v names what would be copied, and --files-from copies a part of that",

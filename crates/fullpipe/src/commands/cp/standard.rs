@@ -83,6 +83,7 @@ fn check(args: &Args, output: bool) -> Result {
     for (flag, given) in [
         ("-r", args.recursive),
         ("-u", args.update),
+        ("--quick-check", args.quick_check),
         ("-c", args.checksum),
         ("-H", args.hard_links),
         ("--inplace", args.inplace),
