@@ -151,7 +151,7 @@ class DryRun:
     bytes: int
     """Their bytes."""
     new: int | None
-    """How many of the files would be new at the destination; None, as in the next three, if nobody may know."""
+    """How many would be new at the destination; None, as in the next three, if nobody may know."""
     replaced: int | None
     """How many would take the place of others."""
     present: int | None
