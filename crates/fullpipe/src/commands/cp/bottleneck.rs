@@ -7,9 +7,6 @@ use fullpipe_transfer::protocol::message::Times;
 /// Fewest seconds of a copy after which people are told what limited it: in a shorter one, starting and ending count too much.
 const MIN_TOLD_S: u32 = 3;
 
-/// Least part of its time that an end was busy for a statement on what it could do.
-const MIN_BUSY: f64 = 0.05;
-
 /// Smallest fraction of the rate of `--bwlimit` at which a copy that waits for the network counts as limited by it. The limit is of
 /// packets, with their headers; the rate of a copy is of its data.
 const MIN_OF_LIMIT: f64 = 0.85;
@@ -149,16 +146,6 @@ impl Spent {
     pub fn told(&self) -> Option<Bottleneck> {
         self.bottleneck().filter(|_| self.seconds >= MIN_TOLD_S)
     }
-
-    /// The rates that each end would reach if it never waited for the other one or the network, of a copy with the rate `rate`:
-    /// the sender's and the receiver's. `None` for an end that was hardly busy, so that nothing can be said.
-    pub fn possible(&self, rate: f64) -> (Option<f64>, Option<f64>) {
-        let of = |times: &Times| {
-            let (busy, all) = (times.disk + times.hash, times.disk + times.hash + times.net);
-            (busy as f64 >= MIN_BUSY * all as f64 && busy > 0).then(|| rate * all as f64 / busy as f64)
-        };
-        (of(&self.sender), of(&self.receiver))
-    }
 }
 
 #[cfg(test)]
@@ -208,9 +195,6 @@ mod tests {
         spent.add(&waiting, &nothing, 1e9);
         spent.add(&waiting, &Times { disk: 900, hash: 1, net: 9 }, 1e9);
         assert_eq!(spent.told(), Some(Bottleneck::DiskWrite));
-        let mut busy = Spent::default();
-        busy.add(&Times { disk: 20, hash: 5, net: 75 }, &Times { disk: 1, hash: 1, net: 98 }, 1e9);
-        assert_eq!(busy.possible(1e9), (Some(4e9), None));
         let mut flushed = Spent::default();
         flushed.add_rest(&waiting, &nothing);
         assert_eq!(flushed.bottleneck(), None);

@@ -10,7 +10,7 @@ use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
 use super::args::Args;
-use super::bottleneck::{Bottleneck, Spent};
+use super::bottleneck::Spent;
 use super::loss_advice;
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -170,7 +170,7 @@ fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
         Some(removed) if removed.files > 0 => format!(", {} removed at the source", format::thousands(removed.files)),
         _ => String::new(),
     };
-    let limited = spent.told().map(|by| limited(by, spent.possible(rate))).unwrap_or_default();
+    let limited = spent.told().map(|by| format!("; limited by {by}")).unwrap_or_default();
     let moved = match has_rate(bytes, seconds) {
         true => format!(" ({}{limited}{encryption})", format::rate(rate)),
         false if bytes > 0 && !finished.encrypted => " (not encrypted)".to_owned(),
@@ -183,17 +183,6 @@ fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
         format::bytes(bytes as f64),
         format::seconds(seconds),
     )
-}
-
-/// Says what limited a copy, and what the other end could do if it is faster. The rates are in bit/s.
-fn limited(by: Bottleneck, (sender, receiver): (Option<f64>, Option<f64>)) -> String {
-    let other = match by {
-        Bottleneck::DiskWrite => sender.map(|rate| ("source", rate)),
-        Bottleneck::DiskRead => receiver.map(|rate| ("destination", rate)),
-        _ => None,
-    };
-    let other = other.map(|(end, rate)| format!(", {end} {} possible", format::rate(rate)));
-    format!("; limited by {by}{}", other.unwrap_or_default())
 }
 
 /// Checks that the log has all that it was to have.
