@@ -33,7 +33,7 @@ use crate::receive::dry_run::DryRun;
 use crate::resolve::{self, Realm};
 use crate::send::Outgoing;
 use crate::sobas::setup::{self, SizingSetup};
-use crate::source::count::{self, Count, Listed, Told};
+use crate::source::count::{self, Count, Told};
 use crate::source::listing;
 use crate::source::name_list::NameList;
 use crate::source::tree::{SourceTree, WalkOptions};
@@ -457,10 +457,9 @@ fn looked_at(
                 })?;
                 session.send(&Message::Listed(unreadable))?;
             }
-            Ok(Message::Count { candidates }) => {
+            Ok(Message::Count) => {
                 SourceTree::limit(&mut sources, list.take().map(Arc::new));
-                let listed = Listed::of(candidates, &options);
-                let count = count::count(&sources, WalkOptions::from(&options), listed, &mut |told| match told {
+                let count = count::count(&sources, &options, &mut |told| match told {
                     Told::Candidates(part) => session.send(&Message::Candidates(part)),
                     Told::Totals(count) => totals(count, false),
                 })?;

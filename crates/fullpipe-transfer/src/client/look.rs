@@ -19,13 +19,13 @@ use crate::protocol::name::Name;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::receive::dry_run::DryRun;
 use crate::resolve;
-use crate::source::count::{self, Count, Listed, Told};
+use crate::source::count::{self, Count, Told};
 use crate::source::listing;
 use crate::source::name_list::NameList;
 use crate::source::tree::WalkOptions;
 
-/// Most parts that the far end has not answered yet.
-const MAX_ASKED: usize = 16;
+/// Most parts of what there is at the source that wait to be compared. Each may take as much memory as a frame.
+const MAX_WAITING: usize = 16;
 
 /// Why something would not be copied.
 const BLOCKED: &str = "a folder or special file stands where it should be, or a file where its folder should";
@@ -41,7 +41,7 @@ pub struct Looked {
     pub count: Count,
     /// What would become of it.
     pub tally: Tally,
-    /// What would be deleted, if anything may be. `None` if not everything can be read, too: then nothing is deleted.
+    /// What would be deleted, if anything may be. `None` if not everything can be copied, too: then nothing is deleted.
     pub deleted: Option<Deleted>,
 }
 
@@ -56,7 +56,7 @@ pub struct Tally {
     pub present: u64,
     /// Files that are newer at the destination, and of another size.
     pub newer: u64,
-    /// Files that were not compared; they would be copied.
+    /// Files of which nobody may know whether they are there; they would be copied.
     pub unknown: u64,
     /// Bytes that the copy would send.
     pub bytes: u64,
@@ -138,7 +138,7 @@ pub fn look(
                 let found = match (&here, &mut dry_run) {
                     (Some(places), _) if matches!(task, Task::Compare(_)) => {
                         compared_there(&session, &mut *line.input, each, |sink| {
-                            count::count(places, sight, Listed::of(true, &options), &mut |told| match told {
+                            count::count(places, &options, &mut |told| match told {
                                 Told::Candidates(part) => sink(part),
                                 Told::Totals(_) => sink(Vec::new()),
                             })
@@ -162,7 +162,6 @@ pub fn look(
             let looked = look();
             looked.map_err(|error| dial::explain(&line, error))
         })?;
-    let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
     Ok(Looked { between: Some(between), count, tally, deleted })
 }
 
@@ -178,7 +177,7 @@ pub(super) fn compared_there(
     each: Each<'_>,
     walk: impl FnOnce(Sink<'_>) -> Result<Count, TransferError>,
 ) -> Result<(Count, Tally), TransferError> {
-    let (told, asked) = mpsc::sync_channel::<Vec<Candidate>>(MAX_ASKED);
+    let (told, asked) = mpsc::sync_channel::<Vec<Candidate>>(MAX_WAITING);
     std::thread::scope(|scope| {
         // The far end answers meanwhile: if nobody read that, both ends would wait for each other.
         let answers = scope.spawn(move || {
@@ -220,9 +219,9 @@ fn compared_here(
     each: Each<'_>,
     dry_run: &mut DryRun,
 ) -> Result<(Count, Tally), TransferError> {
-    let (told, found) = mpsc::channel::<Vec<Candidate>>();
+    let (told, found) = mpsc::sync_channel::<Vec<Candidate>>(MAX_WAITING);
     std::thread::scope(|scope| {
-        // The far end does not wait while contents are read here.
+        // The far end does not wait while contents are read here, unless it is far ahead.
         let compared = scope.spawn(move || {
             let mut tally = Tally::default();
             for candidate in found.into_iter().flatten() {
@@ -293,7 +292,7 @@ pub(super) fn counted(
     input: &mut (dyn Read + Send),
     sink: Sink<'_>,
 ) -> Result<Count, TransferError> {
-    session.send(&Message::Count { candidates: true })?;
+    session.send(&Message::Count)?;
     let mut count = Count::default();
     loop {
         match hear(session, input)? {

@@ -166,7 +166,6 @@ pub fn look(
         let deleted = deleted_there(&host.session, &mut *host.line.input, list, gone);
         Ok((found, deleted.map_err(|error| dial::explain(&host.line, error))?))
     })?;
-    let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
     Ok(Looked { between: None, count, tally, deleted })
 }
 

@@ -19,7 +19,7 @@ use crate::protocol::skipped::Skipped;
 /// How the sender's reading of a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reading {
-    /// The whole file was read, and it has not changed since the walk found it.
+    /// The whole file was read, and it has not changed since the walk found it, or with [`Options::growing`] has only grown.
     Whole,
     /// Part of the file could not be read. The file has not changed, so the received part need not be sent again.
     Partly {
@@ -186,12 +186,9 @@ pub enum Message {
         /// The exit code of the error's class, as in [`Message::Refused`].
         class: u8,
     },
-    /// Client: asks how much there is to send. The far end answers with totals once a second, and at the end with the
-    /// entries that it cannot read.
-    Count {
-        /// Whether it also tells all files and links ([`Message::Candidates`]).
-        candidates: bool,
-    },
+    /// Client: asks what there is to send. The far end answers with [`Message::Candidates`], with totals once a second, and at the
+    /// end with the entries that it cannot read.
+    Count,
     /// Receiver: the maximum sending rate of all streams together.
     Pace {
         /// The rate in bit/s of payload. `None` means no limit.
@@ -281,10 +278,10 @@ pub enum Message {
     },
     /// Far end, to [`Message::Check`]: what was found, as JSON.
     Checked(String),
-    /// A part of what a copy would find. Client, for [`Task::Compare`]; far end, for [`Message::Count`]. None at all is a sign of
-    /// life.
+    /// A part of what a copy would find. Client, for [`Task::Compare`]; far end, for [`Message::Count`]. An empty part is a sign
+    /// of life.
     Candidates(Vec<Candidate>),
-    /// Far end, for [`Task::Compare`]: what would become of the next candidates, in their order. None at all is a sign of life.
+    /// Far end, for [`Task::Compare`]: what would become of the next candidates, in their order. An empty part is a sign of life.
     Compared(Vec<Change>),
     /// Far end, instead of [`Message::Ready`]: it cannot send as [`Setup::probably`] says, and waits for a [`Message::Connect`].
     NotReady,

@@ -71,8 +71,8 @@ impl DryRun {
         self.rules.is_some()
     }
 
-    /// What a copy would do with a file or link. Calls `read` after each piece of a file whose content is compared. What an
-    /// interrupted copy has left is not looked up.
+    /// What a copy would do with a file or link. Calls `read` after each piece of a file whose content is compared. Partial files,
+    /// of which a copy takes the blocks that are there, are not looked up.
     pub(crate) fn compare(&mut self, candidate: &Candidate, read: &mut dyn FnMut()) -> Change {
         if self.blind {
             return Change::Unknown;

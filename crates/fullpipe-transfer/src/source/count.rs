@@ -1,5 +1,6 @@
 //! Counts the files of source trees, and lists them for a dry run.
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use crate::error::{TransferError, unreadable};
@@ -9,7 +10,7 @@ use crate::protocol::message::Options;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::source::hard_links::{HardLinks, Known};
 use crate::source::tree::{SourceTree, WalkOptions};
-use crate::source::walk::{self, FileLocation, Found};
+use crate::source::walk::{self, Found};
 
 /// Interval between progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,25 +35,6 @@ pub(crate) enum Told<'a> {
     Candidates(Vec<Candidate>),
     /// The totals so far, once a second.
     Totals(&'a Count),
-}
-
-/// What a count tells of each file and link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Listed {
-    /// Nothing.
-    Totals,
-    /// What [`Candidate`] has of it.
-    Candidates {
-        /// Whether the contents of files are read and hashed.
-        hashed: bool,
-    },
-}
-
-impl Listed {
-    /// What the options ask for, if candidates are asked for.
-    pub(crate) fn of(candidates: bool, options: &Options) -> Listed {
-        if candidates { Listed::Candidates { hashed: options.checksum } } else { Listed::Totals }
-    }
 }
 
 /// A count, as far as it has come.
@@ -85,57 +67,53 @@ impl Walk<'_> {
     }
 
     /// Hashes a file's content; `None` if it cannot be read.
-    fn hash(&mut self, at: &FileLocation) -> Result<Option<[u8; 32]>, TransferError> {
+    fn hash(&mut self, file: &File) -> Result<Option<[u8; 32]>, TransferError> {
         let mut ticked = Ok(());
-        let hash = at.read().and_then(|file| {
-            content_hash::of(&file, &mut |_| {
-                if ticked.is_ok() {
-                    ticked = self.tick();
-                }
-            })
+        let hash = content_hash::of(file, &mut |_| {
+            if ticked.is_ok() {
+                ticked = self.tick();
+            }
         });
         ticked.map(|()| hash.ok())
     }
 }
 
-/// Counts the files in source trees, and calls `tell` with what it finds.
+/// Counts the files in source trees, and calls `tell` with what it finds. If contents are compared, reads and hashes them.
 ///
 /// # Errors
 /// Those of `tell`.
 pub(crate) fn count(
     places: &[SourceTree],
-    sight: WalkOptions,
-    listed: Listed,
+    options: &Options,
     tell: &mut dyn FnMut(Told<'_>) -> Result<(), TransferError>,
 ) -> Result<Count, TransferError> {
     let mut walked = Walk { count: Count::default(), part: Vec::new(), bytes: 0, told: Instant::now(), tell };
-    let mut links = HardLinks::new(sight.hard_links);
+    let mut links = HardLinks::new(options.hard_links);
     for place in places {
-        walk::walk(place, sight, &mut |found| {
+        walk::walk(place, WalkOptions::from(options), &mut |found| {
             match found {
                 Found::File { item, inode, at } => {
-                    if listed != Listed::Totals
-                        && let Err(e) = at.read()
-                    {
-                        walked.count.skipped.add(SkippedEntry::new(item.name.bytes(), unreadable(&e)));
-                        return walked.tick();
-                    }
+                    let file = match at.read() {
+                        Ok(file) => file,
+                        Err(e) => {
+                            walked.count.skipped.add(SkippedEntry::new(item.name.bytes(), unreadable(&e)));
+                            return walked.tick();
+                        }
+                    };
                     // The content of a hard link that is kept is not sent.
                     let is_sent = !matches!(links.find(inode, &item.name), Known::Under(_));
                     let bytes = if is_sent { item.size } else { 0 };
                     walked.count.files += 1;
                     walked.count.bytes = walked.count.bytes.saturating_add(bytes);
-                    if let Listed::Candidates { hashed } = listed {
-                        let content = if hashed { walked.hash(&at)? } else { None };
-                        let kind = Kind::File { size: item.size, mtime: item.meta.mtime, content };
-                        walked.add(Candidate { name: item.name, bytes, kind })?;
-                    }
+                    let content = if options.checksum { walked.hash(&file)? } else { None };
+                    let kind = Kind::File { size: item.size, mtime: item.meta.mtime, content };
+                    walked.add(Candidate { name: item.name, bytes, kind })?;
                 }
-                Found::Link { name, target, .. } if listed != Listed::Totals => {
+                Found::Link { name, target, .. } => {
                     walked.add(Candidate { name, bytes: 0, kind: Kind::Link { target } })?;
                 }
                 Found::Skipped(entry) => walked.count.skipped.add(entry),
-                Found::Link { .. } | Found::Folder { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
+                Found::Folder { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
             }
             walked.tick()
         })?;

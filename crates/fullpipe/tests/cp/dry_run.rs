@@ -111,6 +111,8 @@ fn a_dry_run_tells_what_is_there() {
         let planned = host.copy(push, "-ru --dry-run", "tree/.", "to").ok();
         let says = "would copy  4 files, 23 B, 3 of them in place of others there; 2 files are there already; 1 file is newer there\n";
         assert!(planned.out.starts_with(says), "{}", planned.out);
+        assert!(!planned.err.contains("kept:"), "{}", planned.err);
+        let planned = host.copy(push, "-ru --dry-run -v", "tree/.", "to").ok();
         assert!(planned.err.contains("kept: newer is newer at the destination"), "{}", planned.err);
         let done = host.copy(push, "-ru --json -v", "tree/.", "to").ok();
         assert_eq!((done.number("bytes"), done.number("skipped"), done.number("newer")), (23, 3, 1), "{}", done.out);

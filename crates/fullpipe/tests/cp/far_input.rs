@@ -134,7 +134,7 @@ fn message(rng: &mut StdRng) -> Message {
         }
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
         10 => Message::Unwanted { id: rng.random() },
-        11 => Message::Count { candidates: false },
+        11 => Message::Count,
         13 => Message::Refused { why: String::new(), retry: false, class: 0 },
         14 => Message::GivenUp { id: rng.random() },
         15 => Message::List,

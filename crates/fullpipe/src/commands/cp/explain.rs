@@ -70,14 +70,14 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
     }
 }
 
-/// Tells what would become of a file or link: with `--verbose`, of each that would be copied; in any case of one that stays
-/// although another was expected.
+/// Tells what would become of a file or link, if names are asked for and it would not just stay: as a copy, for programs also of
+/// those that stay since they are newer at the destination.
 fn tell(args: &Args, name: &Name, change: Change) {
     let (word, does) = match change {
         Change::Newer if args.json => return outln!("{}", kept(name, true)),
-        Change::Newer if !args.quiet => return errln!("{}", kept(name, false)),
-        Change::Newer | Change::Present | Change::Blocked => return,
         _ if !args.verbose => return,
+        Change::Newer => return errln!("{}", kept(name, false)),
+        Change::Present | Change::Blocked => return,
         Change::New => ("new", "would create"),
         Change::Replaced => ("replaced", "would replace"),
         Change::Unknown => ("unknown", "would copy"),
@@ -94,9 +94,9 @@ fn would_copy(tally: &Tally, skips: bool) -> String {
     let files = |n| format::count(n, "file", "files");
     let mut text = format!("would copy  {}, {}", files(tally.files()), format::bytes(tally.bytes as f64));
     if tally.replaced > 0 {
-        text += &match tally.new {
-            0 if tally.replaced == 1 => ", in place of the one there".to_owned(),
-            0 => ", all in place of others there".to_owned(),
+        text += &match tally.files() {
+            1 => ", in place of the one there".to_owned(),
+            all if all == tally.replaced => ", all in place of others there".to_owned(),
             _ => format!(", {} of them in place of others there", tally.replaced),
         };
     }
