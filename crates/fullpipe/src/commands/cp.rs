@@ -108,6 +108,7 @@ fn copy(args: Args) -> Result {
     if args.dry_run {
         return explain::dry_run((&args, &how), &mut endpoint, (choice, note), (&way, list.as_ref()), options);
     }
+    let interrupted = crate::interrupt::flag();
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
     }
@@ -133,7 +134,7 @@ fn copy(args: Args) -> Result {
     if let Some(note) = note {
         watch.say(&note);
     }
-    let finished = copy.attempts(&watch, choice, &crate::interrupt::flag());
+    let finished = copy.attempts(&watch, choice, &interrupted);
     let took = began.elapsed();
     // Waits until the names of -v have been read, which is no part of the copy.
     watch.finish();
@@ -223,6 +224,7 @@ impl Copy<'_> {
     fn attempts(&self, watch: &Watch, mut choice: via::Choice, interrupted: &AtomicBool) -> Result<Finished> {
         let is_interrupted = || interrupted.load(Ordering::SeqCst);
         let mut idle = 0;
+        let mut is_first = true;
         // The end of the last attempt that moved something, if it stalled. It explains why later attempts get nowhere.
         let mut stalled = None;
         let mut has_begun = false;
@@ -256,7 +258,8 @@ impl Copy<'_> {
                 watch.say(&note);
                 continue;
             }
-            idle = if watch.moved() > before { 0 } else { idle + 1 };
+            idle = if is_first || watch.moved() > before { 0 } else { idle + 1 };
+            is_first = false;
             // A far end that had agreed to the copy may have begun it before anything was seen to move.
             let is_lost = matches!(error, TransferError::Lost { .. }) && error.no_data_path().is_none();
             has_begun |= watch.moved() > 0 || self.is_settled.get() && is_lost;

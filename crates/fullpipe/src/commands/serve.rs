@@ -16,7 +16,6 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::Api;
@@ -41,7 +40,7 @@ use token_access::TokenAccess;
 
 use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
-use crate::{format, ports, rlimit, token_files};
+use crate::{format, interrupt, ports, rlimit, token_files};
 
 /// The value of --data-ports for the port of control connections.
 const SAME: &str = "same";
@@ -305,8 +304,8 @@ fn listen(flag: &str, address: SocketAddr, pages: Pages) -> Result<SocketAddr> {
 fn on_signals(clients: Clients, access: Option<TokenAccess>, told: Told) -> Result {
     let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
     // A second one ends it even where nobody takes what the log says.
-    let ending = Arc::<AtomicBool>::default();
-    signal_hook::flag::register_conditional_default(SIGTERM, ending.clone()).map_err(failed)?;
+    let end = |signal| drop(low_level::emulate_default_handler(signal));
+    interrupt::on_two(&[SIGTERM], || (), end).map_err(failed)?;
     let mut signals = Signals::new([SIGTERM, SIGHUP]).map_err(failed)?;
     let wait = move || {
         for signal in signals.forever() {
@@ -317,7 +316,6 @@ fn on_signals(clients: Clients, access: Option<TokenAccess>, told: Told) -> Resu
                 }
                 continue;
             }
-            ending.store(true, Ordering::SeqCst);
             // Held to the end: whoever is served says nothing more.
             let clients = clients.lock();
             for (peer, client) in clients.iter().filter(|(_, client)| client.served) {

@@ -135,6 +135,20 @@ fn an_interrupted_client_goes_on() {
     }
 }
 
+/// As timeout(1) does: it signals the program, and then its process group.
+#[test]
+fn a_signal_that_comes_twice_interrupts_once() {
+    let host = Host::start();
+    let running = slow(&host, true);
+    running.signal(Signal::SIGTERM);
+    std::thread::sleep(Duration::from_millis(20));
+    running.signal(Signal::SIGTERM);
+    let done = running.wait();
+    assert!(done.err.contains("interrupted; the same command goes on where it was"), "{}", done.err);
+    assert_eq!(done.code(), 130);
+    goes_on(&host, true);
+}
+
 #[test]
 fn a_killed_far_end_is_started_again() {
     both_ways(|push| {
