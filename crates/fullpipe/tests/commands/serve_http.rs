@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
@@ -34,6 +35,27 @@ fn values(server: &Server) -> BTreeMap<String, f64> {
         .collect()
 }
 
+/// The program with such words, for somebody with a token or, if it is empty, without one.
+fn client(words: &[&str], token: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(words).env("XDG_CONFIG_HOME", NO_CONFIG).env_remove("FULLPIPE_TOKEN");
+    if !token.is_empty() {
+        command.env("FULLPIPE_TOKEN", token);
+    }
+    command
+}
+
+/// Waits until the page has a value.
+fn until(server: &Server, name: &str, value: f64) {
+    for _ in 0..1000 {
+        if values(server).get(name) == Some(&value) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{name} is not {value}: {:#?}", values(server));
+}
+
 #[test]
 fn counts_are_those_of_what_was_served() {
     let dir = tempfile::tempdir().unwrap();
@@ -44,14 +66,7 @@ fn counts_are_those_of_what_was_served() {
         fs::write(at(&format!("secret-name/{name}")), vec![7; len]).unwrap();
     }
     let server = Server::start(&format!("--root {} --token-file {} --metrics 127.0.0.1:0", at("root"), at("token")));
-    let run = |words: &[&str], token: &str| -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
-        command.args(words).env("XDG_CONFIG_HOME", NO_CONFIG).env_remove("FULLPIPE_TOKEN");
-        if !token.is_empty() {
-            command.env("FULLPIPE_TOKEN", token);
-        }
-        command.output().unwrap()
-    };
+    let run = |words: &[&str], token: &str| -> Output { client(words, token).output().unwrap() };
     let good = |output: Output| assert_eq!(error(&output).0, 0, "{}", error(&output).1);
     let at_first = values(&server);
     assert!(at_first["fullpipe_start_time_seconds"] > 1.6e9 && !at_first.keys().any(|name| name.contains("copied")));
@@ -88,6 +103,48 @@ fn counts_are_those_of_what_was_served() {
     }
     let page = get(&server, "metrics", "", "");
     assert!(!page.contains("secret-name") && !page.contains(&at("")), "{page}");
+}
+
+#[test]
+fn copies_that_leave_something_out_or_fail_are_counted_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    // A folder stands where a file is to go.
+    for folder in ["root/in/blocked", "source"] {
+        fs::create_dir_all(at(folder)).unwrap();
+    }
+    for (name, len) in [("source/blocked", 7), ("source/fine", 70_000), ("large", 32 << 20)] {
+        fs::write(at(name), vec![7; len]).unwrap();
+    }
+    let flags = format!("--root {} --token-file {} --max-clients 1 --metrics 127.0.0.1:0", at("root"), at("token"));
+    let server = Server::start(&flags);
+    let token = fs::read_to_string(at("token")).unwrap().trim().to_owned();
+    let url = format!("fullpipe://{}/in", server.address);
+    let done = client(&["cp", "-r", &at("source/."), &url], &token).output().unwrap();
+    assert_eq!(error(&done).0, 1, "{}", error(&done).1);
+    until(&server, "fullpipe_present_clients{kind=\"copy\"}", 0.0);
+
+    let mut killed = client(&["cp", "--quiet", "--bwlimit", "10mbit", &at("large"), &url], &token).spawn().unwrap();
+    until(&server, "fullpipe_present_clients{kind=\"copy\"}", 1.0);
+    let refused = client(&["cp", "--retries", "0", &at("source/fine"), &url], &token).output().unwrap();
+    assert!(error(&refused).0 == 4 && error(&refused).1.contains("busy"), "{:?}", error(&refused));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let ended = |outcome| {
+        format!("fullpipe_served_clients_total{{kind=\"copy\",direction=\"received\",outcome=\"{outcome}\"}}")
+    };
+    until(&server, &ended("failed"), 1.0);
+    let found = values(&server);
+    for (name, value) in [
+        (ended("incomplete"), 1.0),
+        ("fullpipe_skipped_files_total{direction=\"received\"}".to_owned(), 1.0),
+        ("fullpipe_copied_files_total{direction=\"received\"}".to_owned(), 1.0),
+        ("fullpipe_copied_bytes_total{direction=\"received\"}".to_owned(), 70_007.0),
+        ("fullpipe_unserved_clients_total{reason=\"busy\"}".to_owned(), 1.0),
+    ] {
+        assert_eq!(found.get(&name), Some(&value), "{name}: {found:#?}");
+    }
+    assert!(!found.contains_key(&ended("complete")), "{found:#?}");
 }
 
 #[test]
