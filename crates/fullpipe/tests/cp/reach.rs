@@ -194,7 +194,12 @@ fn ports_that_are_all_in_use() {
         same(&host.file("a"), &host.file(to));
     });
     assert!(!host.home().join(".local/state").exists());
-    // Where TCP alone is wanted, the copy begins when a port is free.
+    // Where TCP alone is wanted, the copy connects again as often as it is told to, although nothing has moved yet.
+    for retries in [0, 1] {
+        let done = host.copy(true, &format!("{words} --via tcp --retries {retries}"), "a", "never").run();
+        assert_eq!((done.code(), notes(&done).len()), (4, retries), "{} {}", done.out, done.err);
+    }
+    // It begins when a port is free.
     let waiting = host.copy(true, &format!("{words} --via tcp"), "a", "later").start();
     std::thread::sleep(Duration::from_millis(1500));
     drop(other);
