@@ -283,7 +283,7 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
                 Message::SenderStats(SenderStats { retransmits, window_limited_us, rtt_us: rng.random() })
             }
         }),
-        16 => say(match rng.random_range(0..6) {
+        16 => say(match rng.random_range(0..7) {
             0 => Message::List,
             4 => Message::SenderProgress {
                 sent: rng.random(),
@@ -293,6 +293,7 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
             5 => Message::Reached(Err("no".to_owned())),
             1 => Message::Listed(Skipped::default()),
             2 => Message::Deleted(vec![name(rng)]),
+            6 => Message::Linked(name(rng)),
             _ => {
                 let all = [&b"a"[..], b"there", b"out", b"..", b""];
                 let names = all.iter().filter(|_| rng.random()).map(|name| name.to_vec()).collect();

@@ -285,6 +285,8 @@ pub enum Message {
     Compared(Vec<Change>),
     /// Far end, instead of [`Message::Ready`]: it cannot send as [`Setup::probably`] says, and waits for a [`Message::Connect`].
     NotReady,
+    /// Receiver, if it keeps links that are the same ([`Options::keeps_same`]): a symbolic link that it has made.
+    Linked(Name),
 }
 
 /// A client's request for a transfer.
@@ -447,6 +449,13 @@ pub struct Options {
     pub dense: bool,
     /// How large files are laid out on Lustre. `None`: as their sizes and the number of streams suggest.
     pub stripes: Option<Stripes>,
+}
+
+impl Options {
+    /// Whether a file or link that the destination has stays if it is the same.
+    pub fn keeps_same(&self) -> bool {
+        self.update || self.checksum
+    }
 }
 
 /// How the sender sends.

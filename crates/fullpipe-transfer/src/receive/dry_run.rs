@@ -94,7 +94,7 @@ impl DryRun {
         if !self.options.checksum && now.nlink() > 1 && self.unfinished.has(root, &name, now.ino()) {
             return Change::Replaced;
         }
-        let keeps_same = self.options.update || self.options.checksum;
+        let keeps_same = self.options.keeps_same();
         let is_same = match &candidate.kind {
             Kind::Link { target } => {
                 let there = now.is_symlink().then(|| nix::fcntl::readlinkat(&at, Path::new("")));

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use nix::fcntl::OFlag;
 
 use super::journal::Record;
 use super::receiver::Receiver;
@@ -11,6 +15,7 @@ use crate::error::{TransferError, is_gone, local, why};
 use crate::fs::metadata::{Attributes, Unset};
 use crate::fs::{at, metadata, ownership, publish};
 use crate::protocol::file::{Meta, link_key};
+use crate::protocol::message::Message;
 use crate::protocol::name::{Name, printable};
 use crate::protocol::skipped::SkippedEntry;
 use crate::threads::lock;
@@ -49,13 +54,22 @@ impl Receiver {
         }
     }
 
-    /// Makes a symbolic link, or skips it. With the target comes the time of the source's last change.
+    /// Makes a symbolic link, or skips it; one with the same target stays if files that are the same stay. With the target comes
+    /// the time of the source's last change.
     pub(super) fn link(
         &self,
         name: &Name,
         (target, changed): (&[u8], (i64, u32)),
         meta: &Meta,
     ) -> Result<(), TransferError> {
+        if self.options.keeps_same()
+            && let Some(is_copy) = self.same_link(name, target, changed)
+        {
+            if is_copy {
+                self.link_named(name, link_key(name, target, changed));
+            }
+            return Ok(());
+        }
         let make = || -> io::Result<Unset> {
             let name = self.names.final_name(name)?;
             let folder = self.parent(&name)?;
@@ -72,11 +86,24 @@ impl Receiver {
             Ok(unset) => {
                 self.not_kept(name, &unset);
                 self.counters.named(name);
+                if self.options.keeps_same() {
+                    self.session.send(&Message::Linked(name.clone()))?;
+                }
                 self.link_named(name, link_key(name, target, changed));
             }
             Err(e) => self.skip(name.bytes(), &e)?,
         }
         Ok(())
+    }
+
+    /// Whether the link with this target that is here is a copy, not the source itself on a file system that both ends see. `None` if
+    /// no such link is here.
+    fn same_link(&self, name: &Name, target: &[u8], changed: (i64, u32)) -> Option<bool> {
+        let name = self.names.final_name(name).ok()?;
+        let link = File::from(self.root.open_at(name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).ok()?);
+        let now = link.metadata().ok()?;
+        let there = now.is_symlink().then(|| nix::fcntl::readlinkat(&link, Path::new("")))?.ok()?;
+        (there.as_bytes() == target).then(|| (now.ctime(), now.ctime_nsec() as u32) != changed)
     }
 
     /// Gives all folders the permissions and times of their sources.

@@ -59,8 +59,7 @@ impl Receiver {
             // content.
             Journaled { on_disk: resume.done.get(key), suspect_since_s: resume.rebooted.then_some(resume.started.0) }
         };
-        let compares = self.options.update || self.options.checksum;
-        if (journaled.on_disk.is_some() || compares)
+        if (journaled.on_disk.is_some() || self.options.keeps_same())
             && let Ok(Some((want, is_same))) = self.stays(item, journaled)
         {
             // With --verify, what was here before this attempt is not read back, so its source stays.

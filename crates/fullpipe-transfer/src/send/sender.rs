@@ -172,7 +172,7 @@ impl Sender {
             traces,
             session: session.clone(),
             options,
-            offer: is_trees && (terms.offer || options.update || options.checksum),
+            offer: is_trees && (terms.offer || options.keeps_same()),
             key: terms.key,
             tags: terms.tags,
             block,
@@ -354,7 +354,9 @@ impl Sender {
                     }
                     Found::Folder { name, meta, .. } => self.session.send(&Message::Folder { name, meta }),
                     Found::Link { name, target, changed, meta } => {
-                        self.counters.named(&name);
+                        if !self.options.keeps_same() {
+                            self.counters.named(&name);
+                        }
                         self.session.send(&Message::Link { name, target, changed, meta })
                     }
                     Found::Omitted(_) => Ok(()),
@@ -588,6 +590,7 @@ impl Handler for Sender {
             Message::Deleted(names) if lock(&self.state).listed => {
                 names.into_iter().for_each(|name| self.counters.deleted(name))
             }
+            Message::Linked(name) if self.options.keeps_same() => self.counters.named(&name),
             Message::Complete(complete) if self.options.remove_sources => self.remove_complete(complete),
             Message::AllDone(summary) => {
                 if lock(&self.state).streams == 0 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -114,7 +114,10 @@ fn a_dry_run_tells_what_is_there() {
         assert!(!planned.err.contains("kept:"), "{}", planned.err);
         let planned = host.copy(push, "-ru --dry-run -v", "tree/.", "to").ok();
         assert!(planned.err.contains("kept: newer is newer at the destination"), "{}", planned.err);
+        let inode = || fs::symlink_metadata(host.file("to/link")).unwrap().ino();
+        let before = inode();
         let done = host.copy(push, "-ru --json -v", "tree/.", "to").ok();
+        assert!(!done.out.contains("\"link\"") && done.out.contains("\"turned\"") && inode() == before, "{}", done.out);
         assert_eq!((done.number("bytes"), done.number("skipped"), done.number("newer")), (23, 3, 1), "{}", done.out);
         let planned = host.copy(push, "-ru --dry-run -v", "tree/.", "to").ok();
         let says = "would copy  0 files, 0 B; 6 files are there already; 1 file is newer there\n";

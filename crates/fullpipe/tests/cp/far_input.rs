@@ -118,7 +118,7 @@ fn connect(rng: &mut StdRng) -> Connect {
 fn message(rng: &mut StdRng) -> Message {
     let name = Name::try_from(b"../x".to_vec()).or_else(|_| Name::try_from(b"x".to_vec())).unwrap();
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (i64::MIN, u32::MAX), xattrs: vec![] };
-    match rng.random_range(0..26) {
+    match rng.random_range(0..27) {
         0 => Message::Ping { n: rng.random() },
         1 => Message::Pong { n: rng.random() },
         2 => Message::Connect(Box::new(connect(rng))),
@@ -162,6 +162,7 @@ fn message(rng: &mut StdRng) -> Message {
             Message::Candidates(vec![Candidate { name, bytes: u64::MAX, kind }; rng.random_range(0..100)])
         }
         24 => Message::Compared(vec![Change::Newer; rng.random_range(0..100)]),
+        25 => Message::Linked(name),
         _ => Message::Deleted(vec![name; 100]),
     }
 }

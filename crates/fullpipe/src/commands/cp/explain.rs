@@ -175,7 +175,7 @@ pub fn dry_run(
                    "left": format::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
-        outln!("{}", would_copy(&tally, options.update || options.checksum));
+        outln!("{}", would_copy(&tally, options.keeps_same()));
         if args.remove_source_files {
             outln!("removes     these files at the source, once the destination has them");
         }
