@@ -28,7 +28,7 @@ from pathlib import Path
 
 from common import FULLPIPE, verdict
 from ends import Missing, find_rcp, find_syq, folder_of_ssh, need
-from scenarios import CopyFailed, Scenario, ssh_ends
+from scenarios import SBIN, CopyFailed, Scenario, ssh_ends
 
 RATE = 10e9
 PAYLOAD = 8948 / 9014
@@ -106,9 +106,15 @@ def syq(ssh: list[str]) -> list[str]:
 
 
 def rcp(ssh: list[str]) -> list[str]:
-    """Rcp of rcp-tools, which encrypts its own streams; it takes no other ssh than the first of PATH."""
-    folder = folder_of_ssh(Path(ssh[-1]).parent, " ".join(["/usr/bin/ssh", *ssh[1:]]))
-    return ["env", f"PATH={folder}:/usr/bin:/bin", find_rcp(), "/space/data", "b:/space/data"]
+    """Rcp of rcp-tools, which encrypts its own streams.
+
+    It takes no other ssh than the first of PATH, and starts its sender over ssh, too, so this end has an sshd.
+    """
+    base = Path(ssh[-1]).parent
+    folder = folder_of_ssh(base, " ".join(["/usr/bin/ssh", *ssh[1:]]))
+    sshd = f"mkdir -p /run/sshd && {shutil.which('sshd', path=SBIN) or 'sshd'} -f {base}/sshd_config"
+    copy = f"exec env PATH={folder}:/usr/bin:/bin {find_rcp()} /space/data b:/space/data"
+    return ["sh", "-c", f"{sshd} && {copy}"]
 
 
 #: The programs over ssh; each makes its command from that of ssh.

@@ -13,6 +13,8 @@ from common import FULLPIPE
 
 #: Seconds of virtual time until a copy from memory starts.
 START_S = 5
+#: Where sshd may be.
+SBIN = "/usr/sbin:/usr/local/sbin"
 SSHD = """\
 HostKey {folder}/host
 AuthorizedKeysFile {folder}/user.pub
@@ -21,6 +23,7 @@ UsePAM no
 PermitRootLogin prohibit-password
 PidFile none
 Subsystem sftp internal-sftp
+SetEnv HOME={folder}
 """
 SSH = """\
 Host *
@@ -41,7 +44,7 @@ def ssh_ends(folder: Path) -> tuple[list[str], list[str]]:
         subprocess.run(make, check=True)
     for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
         (folder / name).write_text(text.format(folder=folder))
-    sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or "sshd"
+    sshd = shutil.which("sshd", path=SBIN) or "sshd"
     serve = f"mkdir -p /run/sshd && exec {sshd} -D -e -f {folder}/sshd_config"
     return ["sh", "-c", serve], ["ssh", "-F", f"{folder}/ssh_config"]
 
