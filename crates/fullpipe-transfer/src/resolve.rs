@@ -24,6 +24,7 @@ use crate::source::exclude::Exclude;
 use crate::source::glob::{self, Part};
 use crate::source::name_list::NameList;
 use crate::source::tree::SourceTree;
+use crate::source::walk::{LEADS_NOWHERE, leads_nowhere};
 
 /// Most patterns in one command, since each may read many folders.
 const MAX_PATTERNS: usize = 256;
@@ -224,7 +225,8 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<SourceTree>
     let (mut places, mut patterns) = (Vec::new(), 0);
     for path in &sources.paths {
         let there = place(realm, path, &mut folders);
-        let there = there.and_then(|place| exists(&place.root, &place.path, path).map(|()| place));
+        let several = sources.paths.len() > 1;
+        let there = there.and_then(|place| exists(&place.root, &place.path, path, several).map(|()| place));
         match there {
             Err(_) if sources.patterns && glob::is_one(path) => {
                 patterns += 1;
@@ -329,19 +331,20 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<SourceTree
     })
 }
 
-/// Checks that a source exists. `shown` is its name as typed.
-fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
-    let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
-    found.map(drop).map_err(|e| {
-        let why = match e.raw_os_error() {
-            // The other end has no shell that would have expanded the pattern.
-            Some(libc::ENOENT) if glob::is_one(shown) => {
-                format!("{}; patterns are expanded at the far end only, and where DST is a folder (DST/)", why(&e))
-            }
-            _ => why(&e),
-        };
-        TransferError::Usage(format!("{}: {why}", printable(shown)))
-    })
+/// Checks that a source exists. `shown` is its name as typed. A link that leads nowhere is left to the walk, which reports it, if
+/// there are `several` sources: a shell's pattern may have found it.
+fn exists(root: &Root, path: &Path, shown: &[u8], several: bool) -> Result<(), TransferError> {
+    let Err(e) = root.open_at(path, OFlag::O_PATH, 0) else { return Ok(()) };
+    let why = match e.raw_os_error() {
+        _ if leads_nowhere(root, path, &e) && several => return Ok(()),
+        _ if leads_nowhere(root, path, &e) => LEADS_NOWHERE.to_owned(),
+        // The other end has no shell that would have expanded the pattern.
+        Some(libc::ENOENT) if glob::is_one(shown) => {
+            format!("{}; patterns are expanded at the far end only, and where DST is a folder (DST/)", why(&e))
+        }
+        _ => why(&e),
+    };
+    Err(TransferError::Usage(format!("{}: {why}", printable(shown))))
 }
 
 /// Follows the symbolic links at the end of a destination's path, so that a file is written to where they lead, as by `cp`

@@ -423,13 +423,18 @@ fn unlisted(name: &[u8], error: &std::io::Error, why: String) -> SkippedEntry {
     SkippedEntry { for_good, ..SkippedEntry::new(name, why) }
 }
 
+/// Why a symbolic link that leads nowhere cannot be followed.
+pub(crate) const LEADS_NOWHERE: &str = "this symbolic link points at a file that does not exist";
+
+/// Whether a path that cannot be opened is a symbolic link that leads nowhere.
+pub(crate) fn leads_nowhere(root: &Root, path: &Path, error: &std::io::Error) -> bool {
+    let is_link = || root.open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).is_ok();
+    error.kind() == std::io::ErrorKind::NotFound && is_link()
+}
+
 /// Explains why a path that may end in a symbolic link cannot be opened.
 fn missing(root: &Root, path: &Path, error: &std::io::Error) -> String {
-    let is_link = || root.open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).is_ok();
-    if error.kind() == std::io::ErrorKind::NotFound && is_link() {
-        return "this symbolic link points at a file that does not exist".to_owned();
-    }
-    unreadable(error)
+    if leads_nowhere(root, path, error) { LEADS_NOWHERE.to_owned() } else { unreadable(error) }
 }
 
 impl SourceTree {

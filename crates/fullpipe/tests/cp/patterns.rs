@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::host::Host;
+use crate::large::both_ways;
 use crate::tree::{only, same, write};
 
 #[test]
@@ -89,6 +90,25 @@ fn patterns_are_expanded_at_the_far_end() {
     write(host.file("r/nowhere"), "mended");
     get("r/*.h5", "most/").ok();
     only(&host.file("most"), &["1.h5", "2.h5", "9.h5", "[9].h5", "broken.h5"]);
+}
+
+/// A shell's pattern finds links, too.
+#[test]
+fn a_link_that_leads_nowhere_does_not_keep_other_sources() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("s/a"), "a");
+        std::os::unix::fs::symlink("nowhere", host.file("s/broken")).unwrap();
+        let why = "broken: this symbolic link points at a file that does not exist";
+        let mut cp = host.cp();
+        cp.words("-r");
+        for name in ["s/broken", "s/a"] {
+            cp.arg(if push { host.file(name).into_os_string() } else { host.far(name) });
+        }
+        cp.arg(if push { host.far("to/") } else { host.file("to/").into_os_string() }).fails(1, why);
+        same(&host.file("s/a"), &host.file("to/a"));
+        host.copy(push, "-r", "s/broken", "to/").fails(2, why);
+    });
 }
 
 #[test]
