@@ -5,7 +5,7 @@ mod programs;
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
+use std::io::{PipeReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,6 +37,8 @@ const PART: usize = 1 << 20;
 const FIRST_BYTES: u64 = 1000;
 /// Space that is to stay free beside the data, bytes.
 const SPARE: u64 = 64_000_000;
+/// Most that is kept of what a program prints, bytes.
+const MOST_SAID: usize = 4096;
 /// Time between two looks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(2);
 /// Time that an interrupted program has to end.
@@ -459,11 +461,15 @@ fn digest_here(file: &Path) -> Option<String> {
 fn timed(run: &Run, interrupted: &AtomicBool) -> Result<Result<(f64, f64), String>> {
     let opened = (|| -> std::io::Result<_> {
         let input = run.input.as_ref().map_or_else(|| Ok(Stdio::null()), |file| File::open(file).map(Stdio::from))?;
-        let output =
-            run.output.as_ref().map_or_else(|| Ok(Stdio::null()), |file| File::create(file).map(Stdio::from))?;
-        Ok((input, output))
+        // Some programs say on standard output why they fail.
+        let (words, errors) = std::io::pipe()?;
+        let output = match &run.output {
+            Some(file) => File::create(file).map(Stdio::from)?,
+            None => Stdio::from(errors.try_clone()?),
+        };
+        Ok((input, output, words, errors))
     })();
-    let (input, output) = match opened {
+    let (input, output, words, errors) = match opened {
         Ok(opened) => opened,
         Err(e) => return Ok(Err(e.to_string())),
     };
@@ -478,12 +484,14 @@ fn timed(run: &Run, interrupted: &AtomicBool) -> Result<Result<(f64, f64), Strin
             Err(_) => return Ok(Err(format!("{} has a colon; give another --here", first.display()))),
         };
     }
-    let started = command.args(&run.words[1..]).stdin(input).stdout(output).stderr(Stdio::piped()).spawn();
+    let started = command.args(&run.words[1..]).stdin(input).stdout(output).stderr(errors).spawn();
     let mut child = match started {
         Ok(child) => child,
         Err(e) => return Ok(Err(format!("cannot run {}: {e}", run.words[0].display()))),
     };
-    let said = said(&mut child);
+    // It holds the other end of the pipe.
+    drop(command);
+    let said = said(words);
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -511,17 +519,18 @@ fn timed(run: &Run, interrupted: &AtomicBool) -> Result<Result<(f64, f64), Strin
     Ok(Err(last.map_or_else(ended, |last| text::from_peer(&last))))
 }
 
-/// What a program prints on standard error, once it has ended.
-fn said(child: &mut Child) -> mpsc::Receiver<String> {
+/// The last of what a program prints, once it has ended.
+fn said(mut words: PipeReader) -> mpsc::Receiver<String> {
     let (tell, said) = mpsc::channel();
-    if let Some(mut from) = child.stderr.take() {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            // What has come before an error counts.
-            let _ = std::io::Read::read_to_end(&mut from, &mut bytes);
-            let _ = tell.send(String::from_utf8_lossy(&bytes).into_owned());
-        });
-    }
+    std::thread::spawn(move || {
+        let (mut last, mut part) = (Vec::new(), [0; 4096]);
+        // What has come before an error counts.
+        while let Ok(n @ 1..) = words.read(&mut part) {
+            last.extend_from_slice(&part[..n]);
+            last.drain(..last.len().saturating_sub(MOST_SAID));
+        }
+        let _ = tell.send(String::from_utf8_lossy(&last).into_owned());
+    });
     said
 }
 

@@ -240,6 +240,10 @@ fn what_is_no_file_is_named_and_the_rest_goes_on() {
 #[test]
 fn what_may_not_be_read_or_written() {
     let host = Host::start();
+    if !nix::unistd::geteuid().is_root() {
+        // Root sees what is closed to the far end's user; both would be one user here.
+        return;
+    }
     let program = host.unprivileged();
     let tree = host.file("tree");
     for name in ["a", "secret", "z", "locked/file"] {

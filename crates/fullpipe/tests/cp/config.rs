@@ -80,10 +80,10 @@ fn what_is_typed_counts_more() {
     assert!(!as_set.contains("ssh connections") && typed.contains("ssh connections"), "{as_set} {typed}");
     // Flags of TCP and UDT exclude each other.
     let set = |more: &str| configure(&host, &format!("[host.far]\n{}{more}", reach(&host)));
-    set("via = \"ssh\"\ncc = \"cubic\"\nrate = \"1gbit\"");
+    set("via = \"ssh\"\ncc = \"reno\"\nrate = \"1gbit\"");
     assert!(explained("--transport udt").contains("udt × 1"));
     set("transport = \"udt\"");
-    assert!(explained("").contains("udt × 1") && explained("--cc cubic").contains("cubic ×"));
+    assert!(explained("").contains("udt × 1") && explained("--cc reno").contains("reno ×"));
     // Those with a longer name count more, and what is typed most: what it leaves out leaves nothing else out.
     configure(&host, &format!("[host.\"*\"]\n{}cc = \"reno\"\n[host.far]\ntransport = \"udt\"", reach(&host)));
     assert!(explained("").contains("udt × 1"));

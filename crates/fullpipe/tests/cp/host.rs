@@ -182,7 +182,7 @@ impl Drop for Host {
 fn client(at: &Path, user: &str, port: u16) -> String {
     let ssh = format!("ssh -F {}", at.join("ssh_config").display());
     let text = format!(
-        "Host far jump\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/id\n\
+        "Host far jump localhost\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/id\n\
          Host inner\n HostName node7.cluster.invalid\n ProxyCommand {ssh} -W 127.0.0.1:{port} jump\n IdentityFile {0}/id\n\
          Host unknown\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/host_key\n\
          Host walled\n HostName 127.0.0.1\n Port {port}\n ProxyCommand false\n IdentityFile {0}/id\n\

@@ -40,6 +40,8 @@ fn ok(host: &Host, words: &str) -> Output {
 fn fails(host: &Host, words: &str, code: i32, part: &str) {
     let out = measure(host, words).output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr);
+    // An ordinary user may not be allowed the congestion control that would be taken.
+    let said = said.lines().filter(|line| !line.starts_with("this user cannot use ")).collect::<Vec<_>>().join("\n");
     assert!(said.contains(part) && said.trim_end().lines().count() == 1, "{words}: '{part}' expected: {said}");
     assert_eq!(out.status.code(), Some(code), "{words}: {said}");
 }
