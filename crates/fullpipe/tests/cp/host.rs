@@ -185,6 +185,7 @@ fn client(at: &Path, user: &str, port: u16) -> String {
         "Host far jump localhost\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/id\n\
          Host inner\n HostName node7.cluster.invalid\n ProxyCommand {ssh} -W 127.0.0.1:{port} jump\n IdentityFile {0}/id\n\
          Host unknown\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/host_key\n\
+         Host behind\n HostName 127.0.0.1\n Port {port}\n ProxyJump jump\n IdentityFile {0}/id\n\
          Host walled\n HostName 127.0.0.1\n Port {port}\n ProxyCommand false\n IdentityFile {0}/id\n\
          Host closed\n HostName 127.0.0.1\n Port 1\n\
          Host *\n User {user}\n IdentitiesOnly yes\n IdentityAgent none\n StrictHostKeyChecking no\n\

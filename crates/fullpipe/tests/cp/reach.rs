@@ -67,9 +67,11 @@ fn a_congestion_control_that_this_kernel_does_not_have() {
 }
 
 #[test]
-fn a_jump_host_is_a_flag() {
+fn a_jump_host_is_sshs_setting_or_a_flag() {
     let host = Host::start();
     write(host.file("a"), "1");
+    host.cp().arg(host.file("a")).arg(format!("behind:{}", host.file("set").display())).ok();
+    assert_eq!(fs::read(host.file("set")).unwrap(), b"1");
     let to = format!("walled:{}", host.file("b").display());
     host.cp().arg(host.file("a")).arg(&to).fails(4, "walled");
     host.cp().words("-J jump").arg(host.file("a")).arg(&to).ok();
