@@ -108,7 +108,7 @@ def syq(ssh: list[str]) -> list[str]:
 def rcp(ssh: list[str]) -> list[str]:
     """Rcp of rcp-tools, which encrypts its own streams.
 
-    It takes no other ssh than the first of PATH, and starts its sender over ssh, too, so this end has an sshd.
+    It takes no other ssh than the first of PATH, and starts its sender over ssh, too: this end has an sshd.
     """
     base = Path(ssh[-1]).parent
     folder = folder_of_ssh(base, " ".join(["/usr/bin/ssh", *ssh[1:]]))
