@@ -94,14 +94,15 @@ impl<F: Clone> Plan<F> {
         (self.complete && self.small.is_empty()).then_some(self.rest)
     }
 
-    /// Takes the next work. Small files come first: each costs the receiver a few system calls, which large files on
-    /// other streams hide.
-    pub fn take(&mut self) -> Work<F> {
+    /// Takes the next work, of about `most` bytes or less. Small files come first: each costs the receiver a few system calls, which
+    /// large files on other streams hide.
+    pub fn take(&mut self, most: u64) -> Work<F> {
+        let most = (most / ALIGN * ALIGN).clamp(ALIGN, self.block);
         if !self.small.is_empty() {
             let mut pack = Vec::new();
             let mut bytes = 0;
             while let Some((_, size)) = self.small.front() {
-                if !pack.is_empty() && (bytes + size > self.block || pack.len() >= self.pack_files) {
+                if !pack.is_empty() && (bytes + size > most || pack.len() >= self.pack_files) {
                     break;
                 }
                 bytes += size;
@@ -112,7 +113,7 @@ impl<F: Clone> Plan<F> {
         // Blocks shrink towards the end, so that streams of different speed end at about the same time (guided
         // self-scheduling, Polychronopoulos and Kuck 1987).
         let fair = (self.rest / (self.streams * 4)).div_ceil(ALIGN) * ALIGN;
-        let block = fair.clamp(MIN_BLOCK_BYTES.min(self.block), self.block);
+        let block = fair.clamp(MIN_BLOCK_BYTES.min(most), most);
         while let Some(first) = self.large.front_mut() {
             let Some((extent, hole)) = first.rest.pop_front() else {
                 self.large.pop_front();
@@ -169,7 +170,7 @@ mod tests {
     fn drain(plan: &mut Plan<u32>) -> Vec<Work<u32>> {
         let mut all = Vec::new();
         loop {
-            match plan.take() {
+            match plan.take(u64::MAX) {
                 Work::End | Work::Wait => return all,
                 work => all.push(work),
             }
@@ -177,14 +178,34 @@ mod tests {
     }
 
     #[test]
+    fn no_work_is_larger_than_asked_for() {
+        let mut plan = Plan::new(8 << 20, 2, 100);
+        (0..9).for_each(|file| plan.add_small(file, 50_000));
+        plan.add_large(9, [(extent(5000, 64 << 20), false)]);
+        let Work::Pack(files) = plan.take(120_000) else { unreachable!() };
+        assert_eq!(files, [0, 1]);
+        assert_eq!(plan.take(1), Work::Pack(vec![2]));
+        let Work::Pack(files) = plan.take(u64::MAX) else { unreachable!() };
+        assert_eq!(files.len(), 6);
+        let mut at = 5000;
+        for (most, least) in [(100_000, 90_000), (64 << 10, 64 << 10), (1, 4096), (u64::MAX, 7 << 20)] {
+            let Work::Block { extent, .. } = plan.take(most) else { unreachable!() };
+            assert!(extent.offset == at && (least..=most.max(4096)).contains(&extent.len), "{extent:?}");
+            at += extent.len;
+            // The first begins unaligned, the others do not.
+            assert!(at.is_multiple_of(ALIGN), "{extent:?}");
+        }
+    }
+
+    #[test]
     fn a_large_file_in_blocks_for_every_stream() {
         let mut plan = Plan::new(8 << 20, 4, 100);
-        assert_eq!(plan.take(), Work::Wait);
+        assert_eq!(plan.take(u64::MAX), Work::Wait);
         plan.add_large(1, [(extent(0, 20_000_000), false)]);
         plan.complete();
         let work = drain(&mut plan);
         assert!(work.len() >= 16, "{}", work.len());
-        assert_eq!(plan.take(), Work::End);
+        assert_eq!(plan.take(u64::MAX), Work::End);
         let mut at = 0;
         for work in work {
             let Work::Block { extent, hole: false, .. } = work else { unreachable!("{work:?}") };
@@ -217,7 +238,7 @@ mod tests {
             plan.add_large(file, [(extent(0, u64::MAX / 2), false)]);
         }
         for _ in 0..100 {
-            assert!(matches!(plan.take(), Work::Block { extent, .. } if extent.len == 8 << 20));
+            assert!(matches!(plan.take(u64::MAX), Work::Block { extent, .. } if extent.len == 8 << 20));
         }
     }
 
@@ -229,9 +250,11 @@ mod tests {
         assert_eq!(plan.rest(), None);
         plan.complete();
         assert_eq!(plan.rest(), None);
-        assert!(matches!(plan.take(), Work::Pack(_)));
+        assert!(matches!(plan.take(u64::MAX), Work::Pack(_)));
         assert_eq!(plan.rest(), Some(20 << 20));
-        assert!(matches!(plan.take(), Work::Block { extent, .. } if plan.rest() == Some((20 << 20) - extent.len)));
+        assert!(
+            matches!(plan.take(u64::MAX), Work::Block { extent, .. } if plan.rest() == Some((20 << 20) - extent.len))
+        );
         drain(&mut plan);
         assert_eq!(plan.rest(), Some(0));
     }

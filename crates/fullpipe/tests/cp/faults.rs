@@ -135,6 +135,29 @@ fn an_interrupted_client_goes_on() {
     }
 }
 
+/// A block of the usual size would take half a minute here.
+#[test]
+fn a_slow_copy_that_is_interrupted_keeps_what_has_come() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("large"), bytes(16 * MIB, 7));
+        for number in 0..40 {
+            write(host.file(&format!("small/{number}")), bytes(300_000, number));
+        }
+        for (from, how) in [("large", ""), ("small", "-r")] {
+            let words = format!("--json --bwlimit 4mbit {how}");
+            let running = host.copy(push, &words, from, "to/").start();
+            std::thread::sleep(Duration::from_secs(8));
+            running.signal(Signal::SIGTERM);
+            running.wait();
+            // Of 4 MB, what was on its way is lost.
+            let done = host.copy(push, &format!("--json {how}"), from, "to/").ok();
+            assert!(done.number("spared_bytes") > 1_000_000, "push {push} {from}: {}", done.out);
+            same(&host.file(from), &host.file("to").join(from));
+        }
+    });
+}
+
 /// As timeout(1) does: it signals the program, and then its process group.
 #[test]
 fn a_signal_that_comes_twice_interrupts_once() {
