@@ -27,6 +27,7 @@ mod verifier;
 mod verify;
 
 pub use destination::Destination;
+pub(crate) use destination::cannot_write;
 pub use output::Output;
 pub(crate) use output::OutputReceiver;
 pub use receiver::Receiver;

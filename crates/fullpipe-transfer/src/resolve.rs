@@ -17,9 +17,9 @@ use crate::fs::symlinks::{LinkOwner, MAX_LINKS};
 use crate::fs::{at, publish, users};
 use crate::protocol::message::{Options, Sources, Target};
 use crate::protocol::name::{Name, number, printable};
-use crate::receive::Destination;
 use crate::receive::delete::Rules;
 use crate::receive::dry_run::DryRun;
+use crate::receive::{Destination, cannot_write};
 use crate::source::exclude::Exclude;
 use crate::source::glob::{self, Part};
 use crate::source::name_list::NameList;
@@ -425,16 +425,18 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
 /// Those of [`destination`], as far as they show without a change.
 pub(crate) fn dry_run(realm: &Realm, target: &Target, options: Options) -> Result<DryRun, TransferError> {
     let to = open_destination(realm, target, false)?;
-    if let Some((root, _)) = &to {
+    if let Some((root, rename)) = &to {
         let shown = printable(&target.path);
         let folder = root.open_at(Path::new("."), OFlag::O_PATH | OFlag::O_DIRECTORY, 0);
         let writable = folder.and_then(|folder| {
             let is_ours = nix::sys::stat::fstat(&folder)?.st_uid == nix::unistd::geteuid().as_raw();
-            let may = AccessFlags::W_OK | AccessFlags::X_OK;
-            // A copy may open its user's own folders.
-            if is_ours { Ok(()) } else { Ok(faccessat(&folder, ".", may, AtFlags::AT_EACCESS)?) }
+            match faccessat(&folder, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS) {
+                // A copy may open its user's own folders.
+                Err(nix::errno::Errno::EACCES) if is_ours => Ok(()),
+                other => Ok(other?),
+            }
         });
-        writable.map_err(local(format!("cannot write to {shown}")))?;
+        writable.map_err(local(cannot_write(&shown, rename.is_some())))?;
     }
     let rules = target.delete.as_ref().map(|deletion| Rules::new(deletion, target.content)).transpose()?;
     Ok(DryRun::new(to, rules, target.transfer, options))

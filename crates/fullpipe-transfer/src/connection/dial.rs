@@ -307,6 +307,8 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
         Some(127) => TransferError::Unreachable(format!(
             "{peer} does not find the program of --far-program ({said}); leave the flag out to have this program sent"
         )),
+        // It was lost, and ssh had nothing to say.
+        Some(255) if said.is_empty() => error,
         Some(255) => match said.split_once(NAME_UNKNOWN) {
             Some((_, why)) => {
                 let (host, why) = why.split_once(": ").unwrap_or((peer, "ssh does not know it"));

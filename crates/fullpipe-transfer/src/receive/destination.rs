@@ -141,6 +141,11 @@ fn lock(file: File) -> std::io::Result<Lock> {
     }
 }
 
+/// Says that a destination cannot be written to. Where it is a file, what counts is its folder.
+pub(crate) fn cannot_write(shown: &str, is_file: bool) -> String {
+    if is_file { format!("cannot write to the folder of {shown}") } else { format!("cannot write to {shown}") }
+}
+
 impl Destination {
     /// Opens a folder as a destination and locks it. `rename` is the name that the one source gets there; `shown` is the
     /// folder's name in errors; `gone` says whether the client has gone, which ends the waiting for the lock.
@@ -167,7 +172,7 @@ impl Destination {
                 other => other,
             }
         };
-        let failed = || local(format!("cannot write to {shown}"));
+        let failed = || local(cannot_write(shown, rename.is_some()));
         // The number in the journal's name, once the journal was found.
         let mut known = survey.ours;
         let mut asked = None;

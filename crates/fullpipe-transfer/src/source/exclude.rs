@@ -107,6 +107,12 @@ impl Exclude {
             }
             // A slash in a pattern, also at the beginning, ties it to the source.
             let is_anchored = whole.contains('/') || ["/", "./"].iter().any(|start| pattern.starts_with(start));
+            if whole.contains("[:") && whole.contains(":]") {
+                return Err(wrong(
+                    rule,
+                    &"classes such as [:digit:] have no meaning here; write [0-9], [a-z] and the like",
+                ));
+            }
             if whole.contains("***") {
                 return Err(wrong(
                     rule,

@@ -270,6 +270,24 @@ fn a_home_in_which_no_program_runs_or_fits() {
                 assert!(!copied(&host, "").contains("sending this one"));
                 nix::mount::umount(&home).unwrap();
             }
+            // Nor in the runtime folder: then below /tmp, where the folder is this test's own.
+            let host = Host::start();
+            let last = Path::new("/tmp/fullpipe-0");
+            let is_new = fs::create_dir(last).is_ok();
+            mount(Some("none"), last, Some("tmpfs"), MsFlags::empty(), Some("mode=700")).unwrap();
+            for folder in ["home", "run"] {
+                mount(Some("none"), &host.home().join(folder), Some("tmpfs"), MsFlags::MS_NOEXEC, none).unwrap();
+            }
+            assert!(copied(&host, "").contains("sending this one"));
+            assert_eq!((names(&host, KEPT), names(&host, "run/fullpipe")), (vec![], vec![]));
+            assert_eq!(fs::read_dir(last).unwrap().count(), 1);
+            assert!(!copied(&host, "").contains("sending this one"));
+            for folder in [host.home().join("home"), host.home().join("run"), last.to_owned()] {
+                nix::mount::umount(&folder).unwrap();
+            }
+            if is_new {
+                let _ = fs::remove_dir(last);
+            }
         });
     });
 }

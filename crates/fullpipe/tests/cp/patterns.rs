@@ -21,11 +21,12 @@ fn what_is_excluded_stays() {
             cp
         };
         assert_eq!(with("--dry-run").ok().json()[0]["files"], 3);
-        assert_eq!(with("-r").fails(2, "cannot be used multiple times").json()[0]["kind"], "failed");
+        assert_eq!(with("--nosuch").fails(2, "unexpected argument").json()[0]["kind"], "failed");
         assert_eq!(with("--exclude=d").ok().number("files"), 2);
         assert_eq!(with("--xattrs").ok().number("files"), 3);
         with("--token-file=t").fails(2, "--token-file has an effect only on copies to or from a server");
         with("--exclude=[").fails(2, "--exclude '[': unclosed character class");
+        with("--exclude=[[:digit:]]").fails(2, "classes such as [:digit:] have no meaning here");
     }
     for to in ["up", "down"] {
         only(&host.file(to).join("tree"), &["a", "raw", "sub"]);

@@ -36,7 +36,7 @@ An interrupted or failed copy goes on where it was when the same command is repe
 /// The arguments of `fullpipe cp`.
 #[derive(clap::Args)]
 #[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>", after_help = SHORT_END, after_long_help = EXAMPLES)]
-#[command(mut_args = show_in_short_help)]
+#[command(mut_args = show_in_short_help, args_override_self = true)]
 pub struct Args {
     /// Sources, then the destination: local names, and on one side HOST:PATH (ssh), fullpipe://HOST:PORT/PATH (a server), or as
     /// destination lab:KEYS:/PATH (the testbed); or HOST:PATH on both sides; '-' is standard input or output

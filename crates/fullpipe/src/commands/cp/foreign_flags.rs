@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags with the same meaning, and what to do instead.
-const INSTEAD: [(&[&str], &str); 31] = [
+const INSTEAD: [(&[&str], &str); 37] = [
     (
         &["-z", "-C", "--compress", "--zc", "--zl"],
         "nothing is compressed; compress before the copy: zstd -c x | fullpipe cp - host:x.zst",
@@ -66,6 +66,18 @@ const INSTEAD: [(&[&str], &str); 31] = [
     (&["--password-file"], "use --token-file FILE"),
     (&["-B", "-F"], "use --ssh \"ssh -o ...\" for options of ssh"),
     (&["--list-only"], "use ssh HOST ls to list files"),
+    (&["--copy-links"], "use -L, which copies what links point to"),
+    (
+        &["--safe-links", "--copy-unsafe-links", "--munge-links", "-k", "--copy-dirlinks", "-K", "--keep-dirlinks"],
+        "links are copied as links, and none below DST is followed; -L copies what they point to",
+    ),
+    (&["-m", "--prune-empty-dirs"], "empty folders are copied, too; --files-from copies only what it lists"),
+    (&["-O", "--omit-dir-times"], "leave it out: times of folders are always kept"),
+    (&["--temp-dir"], "a file comes under a hidden name beside its own; --inplace writes into the one that is there"),
+    (
+        &["--transfers", "--checkers", "--multi-thread-streams"],
+        "leave it out: the number of streams is chosen; -n sets it",
+    ),
 ];
 
 /// What to say of a flag that `cp` does not have; `None` if it is not known from elsewhere.
@@ -122,7 +134,8 @@ pub fn wrong(error: &clap::Error, words: &[String]) -> Option<String> {
                 "--streams" => ('n', "the number of streams", "to copy nothing, use --dry-run"),
                 _ => return None,
             };
-            clusters(words, letter).next()?;
+            let alone = format!("-{letter}");
+            clusters(words, letter).next().or_else(|| words.iter().find(|word| **word == alone))?;
             let value = text(ContextKind::InvalidValue)?;
             Some(format!("-{letter} is {is_here} here, and '{value}' is none: {instead}"))
         }

@@ -102,7 +102,7 @@ impl<'a> Copy<'a> {
             Task::Pull(sources) => ("from", "copies from", shown(&sources.paths)),
             Task::Look(sources) if sources.paths.is_empty() => ("look", "asks whether it may copy here", Vec::new()),
             Task::Compare(target) => {
-                ("look", "asks what a copy would delete at", shown(std::slice::from_ref(&target.path)))
+                ("look", "asks what a copy would do at", shown(std::slice::from_ref(&target.path)))
             }
             Task::Look(sources) => ("look", "asks what would be copied from", shown(&sources.paths)),
         };
