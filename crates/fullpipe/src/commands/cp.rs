@@ -145,7 +145,13 @@ fn copy(args: Args) -> Result {
         watch.say(&advice);
     }
     let recorded = copy.record(&watch, &finished, took);
-    let moved = report::Moved { earlier: watch.earlier(), spared: watch.spared(), spent: watch.spent(), took };
+    let moved = report::Moved {
+        earlier: watch.earlier(),
+        found: watch.found(),
+        spared: watch.spared(),
+        spent: watch.spent(),
+        took,
+    };
     report::report(&args, &finished, &moved, recorded)
 }
 

@@ -49,6 +49,8 @@ pub struct Watch {
     moved: Cell<u64>,
     /// Bytes sent over the network in this attempt.
     wire: Cell<u64>,
+    /// Bytes that came over the network in this attempt, as far as the receiver has told.
+    come: Cell<u64>,
     /// Bytes done in this attempt: written, there already, or holes.
     done: Cell<u64>,
     /// Bytes done as last shown; what is shown never goes back.
@@ -57,6 +59,8 @@ pub struct Watch {
     pace: Cell<Option<f64>>,
     /// Bytes sent over the network in earlier attempts.
     earlier: Cell<u64>,
+    /// The same as far as this end has sent it, or more: what was on its way, too.
+    earlier_sent: Cell<u64>,
     /// Time, arrived bytes, and both ends' busy times at the last update.
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
     /// Whether the transport has been printed.
@@ -105,10 +109,12 @@ impl Watch {
             has_size: !matches!(way, Way::PushInput(..)),
             moved: Cell::new(0),
             wire: Cell::new(0),
+            come: Cell::new(0),
             done: Cell::new(0),
             shown: Cell::new(0),
             pace: Cell::new(None),
             earlier: Cell::new(0),
+            earlier_sent: Cell::new(0),
             last: RefCell::new(None),
             said: Cell::new(false),
             verbose: args.verbose,
@@ -129,13 +135,14 @@ impl Watch {
     /// Starts an attempt: hides the bar and counts anew.
     pub fn connecting(&self) {
         self.clear();
-        self.earlier.set(self.earlier.get() + self.wire.take());
+        self.earlier.set(self.earlier.get() + self.come.take());
+        self.earlier_sent.set(self.earlier_sent.get() + self.wire.take());
         self.last.replace(None);
         self.shown.set(0);
         self.pace.set(None);
     }
 
-    /// Bytes of content that earlier attempts sent over the network.
+    /// Bytes of content that earlier attempts brought over the network. What was on its way when they ended does not count.
     pub fn earlier(&self) -> u64 {
         self.earlier.get()
     }
@@ -143,6 +150,11 @@ impl Watch {
     /// Bytes that this attempt did not have to send, because they were there already or are holes.
     pub fn spared(&self) -> u64 {
         self.done.get().saturating_sub(self.wire.get())
+    }
+
+    /// Bytes that were there before this command, or are holes.
+    pub fn found(&self) -> u64 {
+        self.spared().saturating_sub(self.earlier_sent.get())
     }
 
     /// Most bytes that any attempt has got done or sent so far.
@@ -211,6 +223,7 @@ impl Watch {
         self.show_names(counters);
         let (done, wire, come) = (read(&counters.done_bytes), read(&counters.wire_bytes), read(&counters.come_bytes));
         self.wire.set(wire);
+        self.come.set(come);
         self.done.set(done);
         self.moved.set(self.moved.get().max(done.max(wire)));
         let now = Instant::now();

@@ -30,8 +30,10 @@ pub fn print_failed(error: &str, code: u8) {
 
 /// What a copy moved over all its attempts.
 pub struct Moved {
-    /// Bytes sent by attempts before the last one.
+    /// Bytes that came in attempts before the last one.
     pub earlier: u64,
+    /// Bytes that were there before the command, or are holes.
+    pub found: u64,
     /// Bytes that the last attempt did not have to send.
     pub spared: u64,
     /// The busy times of both ends.
@@ -45,7 +47,7 @@ pub struct Moved {
 /// # Errors
 /// Something was not copied, or the record was not written.
 pub fn report(args: &Args, finished: &Finished, moved: &Moved, recorded: Result) -> Result {
-    let &Moved { earlier, spared, ref spent, took } = moved;
+    let &Moved { earlier, spared, ref spent, took, .. } = moved;
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
     let left = finished.skipped.clone().with(&summary.skipped);
@@ -147,15 +149,15 @@ fn not_removed(removed: Option<&Removed>) -> Option<String> {
 
 /// The last line for people: how many files, bytes and seconds, and what limited the copy.
 fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
-    let &Moved { earlier, spared, ref spent, took } = moved;
+    let &Moved { earlier, found, ref spent, took, .. } = moved;
     let seconds = took.as_secs_f64();
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
     let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
     let skipped = match summary.present {
         // What an earlier attempt of this command sent counts as copied, not as found.
-        0 if spared > earlier && bytes > 0 => {
-            format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
+        0 if found > 0 && bytes > 0 => {
+            format!(" ({} of it already there, or holes)", format::bytes(found as f64))
         }
         0 => String::new(),
         n if args.updates() && !args.quick_check => format!(" ({} already there, or newer)", format::thousands(n)),
