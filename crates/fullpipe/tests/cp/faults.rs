@@ -52,6 +52,28 @@ fn a_far_end_that_ends_at_once_is_called_again() {
     same(&host.file("large"), &host.file("to/large"));
 }
 
+/// What was still in a socket when the far end was lost has not come.
+#[test]
+fn bytes_of_a_lost_connection_count_as_far_as_they_came() {
+    let host = Host::start();
+    let size = 5 * MIB as u64;
+    write(host.file("large"), bytes(size as usize, 7));
+    let once = host.file("once");
+    let text = format!(
+        "if mkdir {} 2>/dev/null; then (sleep 3; kill -9 $$) & fi\nexec {} \"$@\"",
+        once.display(),
+        env!("CARGO_BIN_EXE_fullpipe"),
+    );
+    let ends = host.script("ends", &text);
+    let mut cp = host.cp();
+    cp.far_program(&ends).words("--json --bwlimit 8mbit").arg(host.file("large")).arg(host.far("to"));
+    let done = cp.ok();
+    let (bytes, spared) = (done.number("bytes"), done.number("spared_bytes"));
+    // Some blocks were not whole, and up to a second's bytes were told of after the last progress.
+    assert!(spared > 0 && bytes < size + MIB as u64 && bytes + 2 * MIB as u64 > size, "{bytes} {spared}: {}", done.out);
+    same(&host.file("large"), &host.file("to"));
+}
+
 /// Once it has been called again as often as `--retries` says.
 #[test]
 fn a_far_end_that_always_ends_is_left() {

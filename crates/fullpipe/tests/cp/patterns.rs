@@ -21,6 +21,8 @@ fn what_is_excluded_stays() {
             cp
         };
         assert_eq!(with("--dry-run").ok().json()[0]["files"], 3);
+        // As often as people write them.
+        assert_eq!(with("--dry-run").words("-ra -vv").ok().json().pop().unwrap()["files"], 3);
         assert_eq!(with("--nosuch").fails(2, "unexpected argument").json()[0]["kind"], "failed");
         assert_eq!(with("--exclude=d").ok().number("files"), 2);
         assert_eq!(with("--xattrs").ok().number("files"), 3);
