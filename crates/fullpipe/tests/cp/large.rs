@@ -23,7 +23,8 @@ pub fn both_ways(test: impl Fn(bool) + Sync) {
 
 /// Waits until some blocks are finished, and few.
 pub fn some_blocks(folder: &Path) {
-    until("blocks in the journal", || journalled(folder) > 500);
+    // The first ones of each stream are smaller than asked for.
+    until("blocks in the journal", || journalled(folder) > 800);
 }
 
 /// A copy of a large file that runs, some blocks done; and the same command again, to be run.
