@@ -379,7 +379,9 @@ fn a_buffer_that_no_kernel_gives_is_not_said_to_be_used() {
     let out =
         cp.far_program(&far).words("--dry-run --explain --buffer 1GB").arg(host.file("a")).arg(host.far("b")).ok();
     let said = out.out + &out.err;
-    assert!(said.contains("of the 1GB asked for") && !said.contains("buffer 1GB"), "{said}");
+    // Over a longer round trip, as on a busy machine, the buffer that would be best is told, too.
+    let used = said.lines().find(|line| line.starts_with("transport ")).unwrap();
+    assert!(said.contains("of the 1GB asked for") && !used.contains("buffer 1GB"), "{said}");
 }
 
 #[test]
