@@ -1,6 +1,5 @@
 //! What a command does when its user interrupts it.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +11,8 @@ use signal_hook::low_level;
 /// Signals within this time of the first are one interruption: timeout(1) sends its signal to the program and again to the whole
 /// process group, and when a terminal is closed, so may the shell and the kernel.
 const ONE_INTERRUPTION: Duration = Duration::from_millis(200);
+/// Bytes of stack of a thread that waits for signals.
+const STACK: usize = 256 << 10;
 /// The exit code of a program that the user has interrupted twice: 128 and the number of SIGINT.
 const INTERRUPTED: i32 = 130;
 
@@ -24,33 +25,30 @@ pub fn signals() -> Vec<i32> {
 /// A flag that the first of these signals sets; the second one ends the program.
 pub fn flag() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    let first = interrupted.clone();
     // Without it the first signal ends the program, which is what its sender wants.
-    let _ = on_two(&signals(), move || first.store(true, Ordering::SeqCst), |_| low_level::exit(INTERRUPTED));
+    let Ok(mut caught) = Signals::new(signals()) else { return interrupted };
+    let first = interrupted.clone();
+    let wait = move || {
+        if caught.forever().next().is_some() {
+            first.store(true, Ordering::SeqCst);
+            end_at_second();
+        }
+    };
+    let _ = std::thread::Builder::new().stack_size(STACK).spawn(wait);
     interrupted
 }
 
-/// Calls `first` at the first of some signals, and `second` at the second interruption.
-///
-/// # Errors
-/// The handlers or the thread that calls cannot be set up.
-pub fn on_two(
-    signals: &[i32],
-    first: impl FnOnce() + Send + 'static,
-    second: impl Fn(i32) + Send + 'static,
-) -> io::Result<()> {
-    let mut signals = Signals::new(signals)?;
-    let wait = move || {
-        let mut signals = signals.forever();
-        if signals.next().is_none() {
-            return;
-        }
-        let begun = Instant::now();
-        first();
-        signals.filter(|_| begun.elapsed() > ONE_INTERRUPTION).for_each(second);
-    };
-    std::thread::Builder::new().stack_size(256 << 10).spawn(wait)?;
-    Ok(())
+/// Has the next of these signals end the program, when one has come.
+pub fn end_at_second() {
+    at_second(&signals(), |_| low_level::exit(INTERRUPTED));
+}
+
+/// Calls `each` with what comes of some signals, when one has come, and is not of the same interruption.
+pub fn at_second(signals: &[i32], each: impl Fn(i32) + Send + 'static) {
+    let Ok(mut signals) = Signals::new(signals) else { return };
+    let begun = Instant::now();
+    let wait = move || signals.forever().filter(|_| begun.elapsed() > ONE_INTERRUPTION).for_each(each);
+    let _ = std::thread::Builder::new().stack_size(STACK).spawn(wait);
 }
 
 /// Whether a signal is ignored. The kernel shows it as a bit of a mask (proc(5), `SigIgn`).

@@ -108,7 +108,6 @@ fn copy(args: Args) -> Result {
     if args.dry_run {
         return explain::dry_run((&args, &how), &mut endpoint, (choice, note), (&way, list.as_ref()), options);
     }
-    let interrupted = crate::interrupt::flag();
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
     }
@@ -134,7 +133,7 @@ fn copy(args: Args) -> Result {
     if let Some(note) = note {
         watch.say(&note);
     }
-    let finished = copy.attempts(&watch, choice, &interrupted);
+    let finished = copy.attempts(&watch, choice, &crate::interrupt::flag());
     let took = began.elapsed();
     // Waits until the names of -v have been read, which is no part of the copy.
     watch.finish();

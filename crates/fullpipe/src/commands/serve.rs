@@ -303,9 +303,8 @@ fn listen(flag: &str, address: SocketAddr, pages: Pages) -> Result<SocketAddr> {
 /// Has SIGHUP read the tokens again, and SIGTERM tell the log whom the server's end cuts off.
 fn on_signals(clients: Clients, access: Option<TokenAccess>, told: Told) -> Result {
     let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
-    // A second one ends it even where nobody takes what the log says.
+    // What a signal does where nobody waits for it.
     let end = |signal| drop(low_level::emulate_default_handler(signal));
-    interrupt::on_two(&[SIGTERM], || (), end).map_err(failed)?;
     let mut signals = Signals::new([SIGTERM, SIGHUP]).map_err(failed)?;
     let wait = move || {
         for signal in signals.forever() {
@@ -316,6 +315,8 @@ fn on_signals(clients: Clients, access: Option<TokenAccess>, told: Told) -> Resu
                 }
                 continue;
             }
+            // A second one ends it even where nobody takes what the log says.
+            interrupt::at_second(&[SIGTERM], end);
             // Held to the end: whoever is served says nothing more.
             let clients = clients.lock();
             for (peer, client) in clients.iter().filter(|(_, client)| client.served) {
@@ -326,8 +327,7 @@ fn on_signals(clients: Clients, access: Option<TokenAccess>, told: Told) -> Resu
                     told,
                 );
             }
-            // What it does where nobody waits for it.
-            let _ = low_level::emulate_default_handler(signal);
+            end(signal);
         }
     };
     std::thread::Builder::new().stack_size(256 << 10).spawn(wait).map_err(failed)?;

@@ -136,13 +136,13 @@ impl Finished {
 /// Has an interruption end the program with the results that there are. The file that it writes goes with it.
 fn on_interrupt(finished: Arc<Finished>) -> Result {
     let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
-    // A second signal ends the program where nobody takes what it prints.
-    interrupt::flag();
     let mut signals = Signals::new(interrupt::signals()).map_err(failed)?;
     let wait = move || {
         if signals.forever().next().is_none() {
             return;
         }
+        // A second signal ends the program where nobody takes what it prints.
+        interrupt::end_at_second();
         // Held to the end: nothing more is printed.
         let done = finished.done();
         if finished.is_printed {
