@@ -5,6 +5,7 @@ pub mod input;
 mod input_blocks;
 pub mod notsent;
 mod outgoing;
+mod portion;
 mod removal;
 pub mod schedule;
 mod sender;

@@ -30,6 +30,7 @@ use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::send::disk_streams::{DiskStreams, Seen};
 use crate::send::input::TOTALS_INTERVAL;
 use crate::send::outgoing::{Outgoing, OutgoingFile};
+use crate::send::portion::Portion;
 use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
 use crate::source::hard_links::{HardLinks, Known};
@@ -56,6 +57,8 @@ const MAX_UNANSWERED_OFFERS: usize = 16;
 pub(super) struct State {
     /// The order of work.
     pub(super) plan: Plan<Arc<OutgoingFile>>,
+    /// How much of it a stream takes at once.
+    pub(super) portion: Portion,
     /// Offers that the receiver has not answered, oldest first.
     pub(super) offers: VecDeque<Vec<Arc<OutgoingFile>>>,
     /// Answered offers whose files are not in the plan yet.
@@ -149,6 +152,7 @@ impl Sender {
         let block = block_size(options.block, n);
         let state = State {
             plan: Plan::new(block, n as u16, chunk::PACK_FILES),
+            portion: Portion::new(),
             offers: VecDeque::new(),
             answers: VecDeque::new(),
             planning: 0,
@@ -575,7 +579,11 @@ impl Handler for Sender {
                 self.counters.done_files.store(files, Ordering::Relaxed);
                 *lock(&self.counters.other) = times;
                 self.follow_disks();
-                let before = std::mem::replace(&mut lock(&self.state).moved_there, moved);
+                let mut state = lock(&self.state);
+                let sending = state.sending;
+                state.portion.see(self.begun.elapsed(), come, sending);
+                let before = std::mem::replace(&mut state.moved_there, moved);
+                drop(state);
                 self.session.moved(u64::from(before != moved));
             }
             Message::List if !std::mem::replace(&mut lock(&self.state).listed, true) => {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -52,8 +52,6 @@ pub(super) struct OutgoingStream {
     tagger: Tagger,
     /// The frame with the header of the chunk that is being sent.
     header: Vec<u8>,
-    /// Bytes that have been written to it.
-    written: u64,
 }
 
 impl OutgoingStream {
@@ -72,31 +70,6 @@ impl OutgoingStream {
 /// Longest time for which files are read into one pack. The receiver hears nothing on this stream meanwhile.
 const MAX_PACK_TIME: Duration = Duration::from_secs(1);
 
-/// Time that a block or a pack of small files may take on a stream. One that has not come whole counts for nothing, so about as much
-/// is sent again after an interruption.
-const PORTION_TIME_S: f64 = 2.0;
-/// Bytes of the first blocks of a stream, whose rate is not known.
-const FIRST_PORTION: u64 = 256 << 10;
-/// Least bytes of later ones, and least bytes that show a rate.
-const LEAST_PORTION: u64 = 64 << 10;
-
-/// How much a stream takes at once: about what it sends in [`PORTION_TIME_S`].
-struct Portion(AtomicU64);
-
-impl Portion {
-    fn most(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Takes in what has been sent, bytes, and the time that it took.
-    fn sent(&self, bytes: u64, took: Duration) {
-        if bytes >= LEAST_PORTION {
-            let most = bytes as f64 / took.as_secs_f64().max(1e-9) * PORTION_TIME_S;
-            self.0.store((most as u64).max(LEAST_PORTION), Ordering::Relaxed);
-        }
-    }
-}
-
 /// The memory of a stream.
 struct Buffer {
     /// A piece of a large file.
@@ -112,13 +85,14 @@ impl Buffer {
 }
 
 impl Sender {
-    /// The next work for stream `i`, for which it waits, of about `most` bytes; `None` when the session is over.
-    fn next(&self, i: u16, most: u64) -> Option<Work<Arc<OutgoingFile>>> {
+    /// The next work for stream `i`, for which it waits; `None` when the session is over.
+    fn next(&self, i: u16) -> Option<Work<Arc<OutgoingFile>>> {
         let mut state = self.parked(i);
         loop {
             if self.session.is_over() {
                 return None;
             }
+            let most = state.portion.most();
             match state.plan.take(most) {
                 Work::Wait => state = self.wait(state),
                 work => {
@@ -143,19 +117,17 @@ impl Sender {
 
     /// Sends one stream to its end. A second thread takes its work and reads ahead blocks that bypass the page cache.
     pub(super) fn stream(&self, i: u16, stream: Stream) -> Result<(), TransferError> {
-        let mut line = OutgoingStream { stream, tagger: Tagger::new(self.tags, i), header: Vec::new(), written: 0 };
+        let mut line = OutgoingStream { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
         if let Some(input) = self.from.input() {
             return self.stream_input(i, &mut line, input);
         }
         let (pipe, coming, give_back) = Pipe::new(self.block);
-        let portion = &Portion(AtomicU64::new(FIRST_PORTION));
         std::thread::scope(|scope| {
-            let ahead = move || self.read_ahead(i, portion, &pipe);
+            let ahead = move || self.read_ahead(i, &pipe);
             let started =
                 std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
-            let result = started
-                .map_err(system("starting a thread"))
-                .and_then(|_| self.feed(&mut line, portion, coming, &give_back));
+            let result =
+                started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut line, coming, &give_back));
             if let Err(error) = result {
                 // This must come before the wait for the other thread, which may itself wait until the session ends.
                 self.session.fail(error);
@@ -165,8 +137,8 @@ impl Sender {
     }
 
     /// Takes the stream's work and hands it on. Blocks that bypass the page cache are read here.
-    fn read_ahead(&self, i: u16, portion: &Portion, pipe: &Pipe<Ready>) {
-        while let Some(work) = self.next(i, portion.most()) {
+    fn read_ahead(&self, i: u16, pipe: &Pipe<Ready>) {
+        while let Some(work) = self.next(i) {
             let over = matches!(work, Work::End);
             let past_cache = match &work {
                 Work::Block { file, hole: false, .. } if !file.is_given_up() => lock(&file.open).clone(),
@@ -219,17 +191,11 @@ impl Sender {
     fn feed(
         &self,
         line: &mut OutgoingStream,
-        portion: &Portion,
         coming: mpsc::Receiver<Ready>,
         give_back: &mpsc::Sender<Aligned>,
     ) -> Result<(), TransferError> {
         let mut buffer = Buffer::new(PIECE);
-        let (mut begun, mut before) = (Instant::now(), line.written);
         for ready in coming {
-            if line.written - before >= LEAST_PORTION {
-                portion.sent(line.written - before, begun.elapsed());
-                (begun, before) = (Instant::now(), line.written);
-            }
             match ready {
                 Ready::Piece(mut piece) => {
                     if piece.first {
@@ -304,7 +270,6 @@ impl Sender {
     /// Writes bytes to a stream.
     pub(super) fn write(&self, line: &mut OutgoingStream, bytes: &[u8]) -> Result<(), TransferError> {
         timed(&self.counters.net_ns, || line.stream.write_all(bytes)).map_err(|e| self.session.lost("sending", e))?;
-        line.written += bytes.len() as u64;
         self.session.moved(bytes.len() as u64);
         Ok(())
     }

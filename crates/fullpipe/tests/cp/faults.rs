@@ -172,9 +172,9 @@ fn a_slow_copy_that_is_interrupted_keeps_what_has_come() {
             std::thread::sleep(Duration::from_secs(8));
             running.signal(Signal::SIGTERM);
             running.wait();
-            // Of 4 MB, what was on its way is lost.
+            // Of 4 MB, what was on its way is lost, and what waited in the sockets.
             let done = host.copy(push, &format!("--json {how}"), from, "to/").ok();
-            assert!(done.number("spared_bytes") > 1_000_000, "push {push} {from}: {}", done.out);
+            assert!(done.number("spared_bytes") > 1_500_000, "push {push} {from}: {}", done.out);
             same(&host.file(from), &host.file("to").join(from));
         }
     });
