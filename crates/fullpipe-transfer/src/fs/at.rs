@@ -35,6 +35,11 @@ pub fn open_part(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Owned
     Ok(nix::fcntl::openat(folder, name, flags(how | OFlag::O_NOFOLLOW), Mode::empty())?)
 }
 
+/// Whether an entry, opened with `O_PATH` and `O_NOFOLLOW`, is a symbolic link with this target.
+pub fn is_link_to(entry: impl AsFd, target: &[u8]) -> bool {
+    nix::fcntl::readlinkat(entry, "").is_ok_and(|there| there.as_bytes() == target)
+}
+
 /// The kind of an entry, such as [`SFlag::S_IFDIR`] for a folder.
 pub fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())

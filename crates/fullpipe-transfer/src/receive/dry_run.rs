@@ -1,9 +1,7 @@
 //! Tells what a copy would do at its destination, and changes nothing there.
 
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use nix::fcntl::OFlag;
 
@@ -11,7 +9,7 @@ use super::delete::{Deleter, Progress, Rules};
 use super::destination_names::DestinationNames;
 use crate::error::{TransferError, is_gone};
 use crate::fs::root::Root;
-use crate::fs::{content_hash, metadata};
+use crate::fs::{at, content_hash, metadata};
 use crate::protocol::candidate::{Candidate, Change, Kind};
 use crate::protocol::message::{Deleted, Listing, Options};
 use crate::protocol::name::Name;
@@ -80,13 +78,13 @@ impl DryRun {
         let Some((root, names)) = &self.to else { return Change::New };
         // What may not be copied under its name is told by the copy.
         let Ok(name) = names.final_name(&candidate.name) else { return Change::New };
-        let at = match root.open_at(name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0) {
-            Ok(at) => File::from(at),
+        let entry = match root.open_at(name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0) {
+            Ok(entry) => File::from(entry),
             Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return Change::Blocked,
             Err(e) if is_gone(&e) => return Change::New,
             Err(_) => return Change::Unknown,
         };
-        let Ok(now) = at.metadata() else { return Change::Unknown };
+        let Ok(now) = entry.metadata() else { return Change::Unknown };
         if !now.is_file() && !now.is_symlink() {
             return Change::Blocked;
         }
@@ -96,10 +94,7 @@ impl DryRun {
         }
         let keeps_same = self.options.keeps_same();
         let is_same = match &candidate.kind {
-            Kind::Link { target } => {
-                let there = now.is_symlink().then(|| nix::fcntl::readlinkat(&at, Path::new("")));
-                keeps_same && there.is_some_and(|there| there.is_ok_and(|there| there.as_bytes() == target))
-            }
+            Kind::Link { target } => keeps_same && at::is_link_to(&entry, target),
             Kind::File { .. } if !now.is_file() => false,
             Kind::File { size, mtime, .. }
                 if self.options.update && !self.options.replace_newer && metadata::mtime(&now) > *mtime =>
@@ -113,7 +108,7 @@ impl DryRun {
                 };
                 now.len() == *size && content.is_some() && hash() == *content
             }
-            Kind::File { size, mtime, .. } => keeps_same && metadata::unchanged(&at, *size, *mtime).unwrap_or(false),
+            Kind::File { size, mtime, .. } => keeps_same && metadata::unchanged(&entry, *size, *mtime).unwrap_or(false),
         };
         if is_same { Change::Present } else { Change::Replaced }
     }

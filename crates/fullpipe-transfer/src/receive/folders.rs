@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -102,8 +101,7 @@ impl Receiver {
         let name = self.names.final_name(name).ok()?;
         let link = File::from(self.root.open_at(name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).ok()?);
         let now = link.metadata().ok()?;
-        let there = now.is_symlink().then(|| nix::fcntl::readlinkat(&link, Path::new("")))?.ok()?;
-        (there.as_bytes() == target).then(|| (now.ctime(), now.ctime_nsec() as u32) != changed)
+        at::is_link_to(&link, target).then(|| (now.ctime(), now.ctime_nsec() as u32) != changed)
     }
 
     /// Gives all folders the permissions and times of their sources.
