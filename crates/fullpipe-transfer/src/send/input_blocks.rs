@@ -36,7 +36,8 @@ impl Sender {
             if self.session.is_over() {
                 return Ok(());
             }
-            match input.next(&mut buffer, &wait)? {
+            // All that wait for the reader wait for the input.
+            match timed(&self.counters.disk_ns, || input.next(&mut buffer, &wait))? {
                 Next::Block(extent) => self.input_block(line, input, extent, &buffer)?,
                 Next::Last(extent) => {
                     // An empty file needs a block, too: the receiver opens it with the first one.

@@ -181,7 +181,7 @@ impl Sender {
             tags: terms.tags,
             block,
             state: Mutex::new(state),
-            disk_streams: (!sized).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),
+            disk_streams: (!sized && is_trees).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),
             begun: Instant::now(),
             removals: Mutex::default(),
             changed: Condvar::new(),

@@ -240,6 +240,31 @@ fn what_is_closed_is_no_file() {
 }
 
 #[test]
+fn a_slow_program_at_the_other_end_of_the_pipe_is_what_limits() {
+    let host = Host::start();
+    let (from, mut to) = io::pipe().unwrap();
+    let slowly = std::thread::spawn(move || {
+        for _ in 0..40 {
+            to.write_all(&bytes(100_000, 1)).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let done = host.cp().words("--json -").arg(host.far("slow")).stdin(from).ok();
+    slowly.join().unwrap();
+    assert_eq!(done.json().pop().unwrap()["bottleneck"], "standard input", "{}", done.out);
+    let (mut from, to) = io::pipe().unwrap();
+    let slowly = std::thread::spawn(move || {
+        let mut part = vec![0; 100_000];
+        while from.read(&mut part).unwrap() > 0 {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let done = host.cp().arg(host.far("slow")).arg("-").stdout(to).ok();
+    slowly.join().unwrap();
+    assert!(done.err.contains("; limited by standard output)"), "{}", done.err);
+}
+
+#[test]
 fn what_cannot_be_piped() {
     let host = Host::start();
     fs::create_dir(host.file("folder")).unwrap();

@@ -24,6 +24,17 @@ pub enum Bottleneck {
     DiskRead,
     /// Writing at the destination.
     DiskWrite,
+    /// The program that writes to standard input.
+    Input,
+    /// The program that reads standard output.
+    Output,
+}
+
+/// Standard input or output, as one side of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standard {
+    Input,
+    Output,
 }
 
 impl fmt::Display for Bottleneck {
@@ -34,6 +45,8 @@ impl fmt::Display for Bottleneck {
             Bottleneck::Cpu => "cpu",
             Bottleneck::DiskRead => "disk read",
             Bottleneck::DiskWrite => "disk write",
+            Bottleneck::Input => "standard input",
+            Bottleneck::Output => "standard output",
         })
     }
 }
@@ -62,6 +75,15 @@ impl Bottleneck {
         if self == Bottleneck::Limit { "bwlimit".into() } else { self.to_string() }
     }
 
+    /// Names standard input or output where it is the disk that was found.
+    fn with(self, standard: Option<Standard>) -> Bottleneck {
+        match (self, standard) {
+            (Bottleneck::DiskRead, Some(Standard::Input)) => Bottleneck::Input,
+            (Bottleneck::DiskWrite, Some(Standard::Output)) => Bottleneck::Output,
+            _ => self,
+        }
+    }
+
     /// Whether something at one end, which its user may change, limited the copy: not the path, nor a limit that was typed.
     pub fn is_of_a_host(self) -> bool {
         matches!(self, Bottleneck::Cpu | Bottleneck::DiskRead | Bottleneck::DiskWrite)
@@ -88,6 +110,8 @@ impl Bottleneck {
                 "writing the destination limited the copy; 'fullpipe measure disk:FOLDER --write --threads 1-16 --direct \
                  on,off' on that host shows whether other --streams or --direct are faster"
             }
+            Bottleneck::Input => "the program that writes to standard input limited the copy",
+            Bottleneck::Output => "the program that reads standard output limited the copy",
         }
     }
 }
@@ -107,23 +131,33 @@ pub struct Spent {
     seconds: u32,
     /// Number of these seconds in which the rate reached `--bwlimit`.
     limited_seconds: u32,
+    /// The sum of the rates in these seconds, bit/s.
+    rates_bps: f64,
     /// The rate of `--bwlimit`, bit/s.
     limit_bps: Option<f64>,
+    /// What is no disk at one end.
+    standard: Option<Standard>,
 }
 
 impl Spent {
     /// Of a copy that has spent nothing yet. `limit_bps` is the rate of `--bwlimit`, bit/s.
-    pub fn new(limit_bps: Option<f64>) -> Spent {
-        Spent { limit_bps, ..Spent::default() }
+    pub fn new(limit_bps: Option<f64>, standard: Option<Standard>) -> Spent {
+        Spent { limit_bps, standard, ..Spent::default() }
     }
 
-    /// Adds the busy times of a second, with the rate of data in it, bit/s. Returns what limited the copy in it.
+    /// Adds the busy times of a second, with the rate of data in it, bit/s. Returns what limits the copy now. A slow one may bring in
+    /// one second what it lacked in another, so the mean rate counts as well.
     pub fn add(&mut self, sender: &Times, receiver: &Times, rate_bps: f64) -> Bottleneck {
         self.add_rest(sender, receiver);
         let limited = reaches(rate_bps, self.limit_bps);
         self.seconds += 1;
         self.limited_seconds += u32::from(limited);
-        Bottleneck::of(sender, receiver, limited)
+        self.rates_bps += rate_bps;
+        Bottleneck::of(sender, receiver, limited || self.mean_reaches()).with(self.standard)
+    }
+
+    fn mean_reaches(&self) -> bool {
+        reaches(self.rates_bps / f64::from(self.seconds.max(1)), self.limit_bps)
     }
 
     /// Adds the busy times of less than a second, at the end. A call of minutes may return there, as of `fsync(2)`.
@@ -135,11 +169,11 @@ impl Spent {
         }
     }
 
-    /// What limited the copy; `None` if it took less than a second. `--bwlimit` did if most seconds reached it: while a copy starts,
-    /// or where a host stalls, some do not.
+    /// What limited the copy; `None` if it took less than a second. `--bwlimit` did if most seconds reached it, or their mean: while a
+    /// copy starts, or where a host stalls, some do not.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
-        let limited = self.limited_seconds > self.seconds / 2;
-        (self.seconds > 0).then(|| Bottleneck::of(&self.sender, &self.receiver, limited))
+        let limited = self.limited_seconds > self.seconds / 2 || self.mean_reaches();
+        (self.seconds > 0).then(|| Bottleneck::of(&self.sender, &self.receiver, limited).with(self.standard))
     }
 
     /// What limited the copy, if it took long enough to tell people.
@@ -165,7 +199,7 @@ mod tests {
     fn a_limit_counts_where_most_seconds_reach_it() {
         let waiting = Times { disk: 0, hash: 1, net: 99 };
         let after = |limit_bps, rates: &[f64]| {
-            let mut spent = Spent::new(limit_bps);
+            let mut spent = Spent::new(limit_bps, None);
             for rate in rates {
                 spent.add(&waiting, &waiting, *rate);
             }
@@ -179,10 +213,22 @@ mod tests {
         );
         assert_eq!(after(Some(1e8), &[9.4e7, 0.0, 9.4e7]), Some(Bottleneck::Limit), "a host stalled");
         assert_eq!(after(None, &[9.4e7; 3]), Some(Bottleneck::Network));
-        let mut spent = Spent::new(Some(1e8));
+        assert_eq!(after(Some(1e6), &[0.0, 2e6, 0.0, 1.9e6]), Some(Bottleneck::Limit), "few large blocks");
+        let mut spent = Spent::new(Some(1e8), None);
         let busy = Times { disk: 90, hash: 1, net: 9 };
         assert_eq!(spent.add(&busy, &waiting, 9.5e7), Bottleneck::DiskRead);
         assert_eq!(Bottleneck::Limit.key(), "bwlimit");
+    }
+
+    #[test]
+    fn standard_input_and_output_are_no_disks() {
+        let (busy, waiting) = (Times { disk: 90, hash: 1, net: 9 }, Times { disk: 0, hash: 1, net: 99 });
+        let mut into = Spent::new(None, Some(Standard::Input));
+        assert_eq!(into.add(&busy, &waiting, 1e6), Bottleneck::Input);
+        assert_eq!(Spent::new(None, Some(Standard::Input)).add(&waiting, &busy, 1e6), Bottleneck::DiskWrite);
+        let mut out = Spent::new(None, Some(Standard::Output));
+        out.add(&waiting, &busy, 1e6);
+        assert_eq!(out.bottleneck(), Some(Bottleneck::Output));
     }
 
     #[test]

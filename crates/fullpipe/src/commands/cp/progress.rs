@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::args::Args;
-use super::bottleneck::{Bottleneck, Spent};
+use super::bottleneck::{Bottleneck, Spent, Standard};
 use super::names::Names;
 use super::transport::Chosen;
 use crate::failure::without_numbers;
@@ -85,9 +85,11 @@ struct Update {
     done: u64,
     /// Bytes of all files that were found so far.
     found: u64,
+    /// Bytes that have come, in all attempts.
+    come: u64,
     /// Rate since the last update, bit/s.
     rate: f64,
-    /// Smoothed rate, bit/s.
+    /// Smoothed rate, bit/s: a slow path brings a block in one second and none in the next.
     pace: f64,
     /// What limits the copy.
     bottleneck: Bottleneck,
@@ -120,8 +122,8 @@ impl Watch {
             verbose: args.verbose,
             names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
             lines: (!args.json && !args.quiet && !std::io::stderr().is_terminal())
-                .then(|| RefCell::new(Lines { last: Instant::now() })),
-            spent: RefCell::new(Spent::new(args.how.limit_bps())),
+                .then(|| RefCell::new(Lines { last: (Instant::now(), 0) })),
+            spent: RefCell::new(Spent::new(args.how.limit_bps(), standard(way))),
             since_update: Cell::default(),
             notes: args.record.as_ref().map(|_| RefCell::default()),
         }
@@ -253,7 +255,8 @@ impl Watch {
         let found = read(&counters.found_bytes);
         let done = done.saturating_add(read(&counters.partial_bytes)).min(found.max(done)).max(self.shown.get());
         self.shown.set(done);
-        self.show_update(counters, &Update { done, found, rate, pace, bottleneck });
+        let come = self.earlier.get() + come;
+        self.show_update(counters, &Update { done, found, come, rate, pace, bottleneck });
     }
 
     /// Keeps the controller's notes, and shows them.
@@ -321,7 +324,7 @@ impl Watch {
 
     /// Shows an update: a line for programs, and the bar.
     fn show_update(&self, counters: &Counters, update: &Update) {
-        let &Update { done, found, rate, pace, bottleneck } = update;
+        let &Update { done, found, come, rate, pace, bottleneck } = update;
         let files = read(&counters.found_files);
         if self.json {
             outln!(
@@ -337,19 +340,21 @@ impl Watch {
             String::new()
         };
         let of = if self.has_size { format!(" of {}", format::bytes(found as f64)) } else { String::new() };
-        let eta = match found.saturating_sub(done) as f64 * 8.0 / pace {
-            seconds if self.has_size && seconds <= MAX_ETA_S => {
-                format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))
-            }
-            _ => String::new(),
+        let message = |rate: f64| {
+            let eta = match found.saturating_sub(done) as f64 * 8.0 / rate {
+                seconds if self.has_size && seconds <= MAX_ETA_S => {
+                    format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))
+                }
+                _ => String::new(),
+            };
+            format!("{}{of}{many}, {}, {bottleneck}{eta}", format::bytes(done as f64), format::rate(rate))
         };
-        let message = format!("{}{of}{many}, {}, {bottleneck}{eta}", format::bytes(done as f64), format::rate(rate));
-        if self.lines.as_ref().is_some_and(|lines| lines.borrow_mut().is_due(Instant::now())) {
-            errln!("{message}");
+        if let Some(rate) = self.lines.as_ref().and_then(|lines| lines.borrow_mut().due(Instant::now(), come)) {
+            errln!("{}", message(rate));
         }
         let bar = self.bar.borrow();
         bar.set_position(done);
-        bar.set_message(message);
+        bar.set_message(message(pace));
         if found > 0 && self.has_size {
             progress::known(&bar, found);
         }
@@ -371,17 +376,28 @@ impl Watch {
 
 /// Lines about progress, at a distance.
 struct Lines {
-    last: Instant,
+    /// Time of the last one, and the bytes that had come by then.
+    last: (Instant, u64),
 }
 
 impl Lines {
-    /// Whether a line is due now, which then counts as printed.
-    fn is_due(&mut self, now: Instant) -> bool {
-        let due = (now - self.last).as_secs_f64() >= LINE_S;
-        if due {
-            self.last = now;
+    /// If a line is due now, which then counts as printed: the mean rate since the last one, bit/s.
+    fn due(&mut self, now: Instant, come: u64) -> Option<f64> {
+        let seconds = (now - self.last.0).as_secs_f64();
+        if seconds < LINE_S {
+            return None;
         }
-        due
+        let (_, before) = std::mem::replace(&mut self.last, (now, come));
+        Some(come.saturating_sub(before) as f64 * 8.0 / seconds)
+    }
+}
+
+/// What is no file at this end.
+fn standard(way: &Way) -> Option<Standard> {
+    match way {
+        Way::PushInput(..) => Some(Standard::Input),
+        Way::PullOutput(..) => Some(Standard::Output),
+        _ => None,
     }
 }
 
@@ -409,8 +425,13 @@ mod tests {
     #[test]
     fn a_line_a_minute() {
         let begin = Instant::now();
-        let mut lines = Lines { last: begin };
-        let due: Vec<u64> = (0..200).filter(|second| lines.is_due(begin + Duration::from_secs(*second))).collect();
-        assert_eq!(due, [60, 120, 180]);
+        let mut lines = Lines { last: (begin, 0) };
+        // 1 kB in each of the first hundred seconds.
+        let due: Vec<_> = (0..200)
+            .filter_map(|second| {
+                Some((second, lines.due(begin + Duration::from_secs(second), 1000 * second.min(100))?))
+            })
+            .collect();
+        assert_eq!(due, [(60, 8000.0), (120, 40.0 / 60.0 * 8000.0), (180, 0.0)]);
     }
 }
