@@ -1,6 +1,7 @@
 //! Hosts `ssh:HOST`: this program starts a server for measurements there, over ssh. And the ssh command for a host.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use fullpipe_transfer::connection::endpoint::{FarProgram, SshEndpoint, Via};
 
 use crate::config::{self, Config, Reached};
 use crate::failure::{Failure, Result};
+use crate::format::quoted;
 use crate::output::errln;
 use crate::ports;
 
@@ -215,12 +217,25 @@ impl OverSsh {
 /// The command that connects to a host, with its options: port, identity and jump hosts, as ssh takes them.
 ///
 /// # Errors
-/// The command is empty, or a quote in it does not end.
+/// The command is empty, a quote in it does not end, or there is no such key.
 pub fn ssh_command(command: &str, options: [Option<&OsStr>; 3]) -> Result<Vec<OsString>> {
+    // ssh goes on with other keys, and its warning is lost where they let it in.
+    if let Some(key) = options[1].filter(|key| is_missing(key)) {
+        return Err(Failure::usage(format!("--identity {}: there is no such file", quoted(&key.to_string_lossy()))));
+    }
     let words = shlex::split(command).filter(|words| !words.is_empty()).ok_or_else(|| {
         Failure::usage(format!("--ssh '{command}' is not a command; it is empty, or a quote in it does not end"))
     })?;
     let options = ["-p", "-i", "-J"].into_iter().zip(options);
     let options = options.filter_map(|(letter, value)| Some([letter.into(), value?.into()])).flatten();
     Ok(words.into_iter().map(OsString::from).chain(options).collect())
+}
+
+/// Whether neither a private key nor a public one, whose other half an agent has, is where `ssh -i` looks. What ssh itself expands
+/// counts as there.
+fn is_missing(key: &OsStr) -> bool {
+    let typed = key.to_string_lossy();
+    let mut public = key.to_owned();
+    public.push(".pub");
+    !typed.starts_with('~') && !typed.contains('%') && !Path::new(key).exists() && !Path::new(&public).exists()
 }

@@ -307,14 +307,15 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
         Some(127) => TransferError::Unreachable(format!(
             "{peer} does not find the program of --far-program ({said}); leave the flag out to have this program sent"
         )),
-        // It was lost, and ssh had nothing to say.
-        Some(255) if said.is_empty() => error,
         Some(255) => match said.split_once(NAME_UNKNOWN) {
             Some((_, why)) => {
                 let (host, why) = why.split_once(": ").unwrap_or((peer, "ssh does not know it"));
                 NetError::Resolve { host: host.trim().to_owned(), source: std::io::Error::other(why.to_owned()) }.into()
             }
-            None => TransferError::Unreachable(format!("ssh {peer}: {said}; to see all of it, run: {}", try_it(""))),
+            None => {
+                let said = if said.is_empty() { "it ended without a message" } else { &said };
+                TransferError::Unreachable(format!("ssh {peer}: {said}; to see all of it, run: {}", try_it("")))
+            }
         },
         Some(2) if said.contains("far") || said.contains("unexpected argument") => TransferError::Unreachable(format!(
             "{peer} has another version of fullpipe ({said}); install this version there, or leave out --far-program"

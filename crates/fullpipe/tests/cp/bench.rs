@@ -202,8 +202,8 @@ fn what_is_wrong_is_said_at_once() {
     let here = ["--ssh", &host.ssh, "--here", "/nosuch", "far"];
     fails(&mut bare(&here), 5, "error: --here /nosuch: no such file or directory; give a folder");
     let config = host.ssh.strip_prefix("ssh ").unwrap();
-    let unknown = ["--ssh", &host.ssh, "-i", "my key", "-P", "1", "far"];
-    fails(&mut bare(&unknown), 4, &format!("; to try it, run: ssh {config} -p 1 -i 'my key' far true"));
+    let unknown = ["--ssh", &host.ssh, "-i", "~/my key", "-P", "1", "far"];
+    fails(&mut bare(&unknown), 4, &format!("; to try it, run: ssh {config} -p 1 -i '~/my key' far true"));
     fails(&mut bare(&["nosuchhost.invalid"]), 2, "Could not resolve hostname nosuchhost.invalid");
     let mut cp = host.cp();
     cp.without_flags().ssh(&host.ssh).words("-r -P 1").arg(host.file("here")).arg(host.far("x"));

@@ -80,6 +80,25 @@ fn a_jump_host_is_sshs_setting_or_a_flag() {
 }
 
 #[test]
+fn an_ssh_that_says_nothing_is_named() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let ssh = host.script("silent", "exit 255");
+    let mut cp = host.cp();
+    cp.ssh(ssh.to_str().unwrap()).arg(host.file("a")).arg(host.far("b"));
+    cp.fails(4, "ssh far: it ended without a message; to see all of it, run: ");
+}
+
+#[test]
+fn a_key_that_is_missing_is_named() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let mut cp = host.cp();
+    cp.words("-i no-such-key").arg(host.file("a")).arg(host.far("b"));
+    cp.fails_at_once(2, "--identity no-such-key: there is no such file");
+}
+
+#[test]
 fn nothing_is_left_of_the_connections() {
     let host = Host::start();
     let (program, ids) = host.known_by_id();
