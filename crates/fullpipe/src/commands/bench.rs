@@ -127,6 +127,9 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
         match (done, far.end()) {
             (done, Ok(())) => done,
             (Ok(()), Err(left)) => Err(Failure::new(ExitClass::Peer, left)),
+            (Err(_), Err(left)) if interrupted.load(Ordering::SeqCst) => {
+                Err(Failure::new(ExitClass::Interrupted, format!("interrupted; {left}")))
+            }
             (Err(failure), Err(left)) => {
                 errln!("warning: {left}");
                 Err(failure)
