@@ -28,7 +28,7 @@ const SYSTEM: &str = "/etc/fullpipe/config.toml";
 /// Largest file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
 /// The flags of `cp` that a file may set: those that belong to a host or to the path to it.
-pub const FLAGS: [&str; 22] = [
+pub const FLAGS: [&str; 23] = [
     "via",
     "data-ports",
     "ssh",
@@ -42,6 +42,7 @@ pub const FLAGS: [&str; 22] = [
     "insecure",
     "no-encrypt",
     "stall",
+    "retries",
     "profile",
     "rate",
     "loss",
