@@ -224,3 +224,27 @@ fn a_dry_run_knows_unfinished_files() {
     let done = host.copy(true, "-ru --dry-run -v", "tree/.", "to").ok();
     assert!(done.out.starts_with("would replace  a\n"), "{}", done.out);
 }
+
+#[test]
+fn a_dry_run_tells_of_a_read_only_file_system() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: it needs root");
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use nix::mount::{MsFlags, mount};
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            let host = Host::start();
+            write(host.file("a"), "1");
+            fs::create_dir(host.file("to")).unwrap();
+            mount(Some("none"), &host.file("to"), Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
+            for words in ["--dry-run", ""] {
+                host.copy(true, words, "a", "to/").fails(5, "cannot write to");
+                host.copy(true, words, "a", "to/b").fails(5, "cannot write to the folder of");
+            }
+            nix::mount::umount(&host.file("to")).unwrap();
+        });
+    });
+}
