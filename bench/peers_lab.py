@@ -28,7 +28,7 @@ from pathlib import Path
 
 from common import FULLPIPE, verdict
 from ends import Missing, find_rcp, find_syq, folder_of_ssh, need
-from scenarios import SBIN, CopyFailed, Scenario, ssh_ends
+from scenarios import CopyFailed, Scenario, ssh_ends, sshd
 
 RATE = 10e9
 PAYLOAD = 8948 / 9014
@@ -112,9 +112,8 @@ def rcp(ssh: list[str]) -> list[str]:
     """
     base = Path(ssh[-1]).parent
     folder = folder_of_ssh(base, " ".join(["/usr/bin/ssh", *ssh[1:]]))
-    sshd = f"mkdir -p /run/sshd && {shutil.which('sshd', path=SBIN) or 'sshd'} -f {base}/sshd_config"
     copy = f"exec env PATH={folder}:/usr/bin:/bin {find_rcp()} /space/data b:/space/data"
-    return ["sh", "-c", f"{sshd} && {copy}"]
+    return ["sh", "-c", f"mkdir -p /run/sshd && {sshd(base)} && {copy}"]
 
 
 #: The programs over ssh; each makes its command from that of ssh.

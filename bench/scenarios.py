@@ -13,8 +13,6 @@ from common import FULLPIPE
 
 #: Seconds of virtual time until a copy from memory starts.
 START_S = 5
-#: Where sshd may be.
-SBIN = "/usr/sbin:/usr/local/sbin"
 SSHD = """\
 HostKey {folder}/host
 AuthorizedKeysFile {folder}/user.pub
@@ -44,9 +42,13 @@ def ssh_ends(folder: Path) -> tuple[list[str], list[str]]:
         subprocess.run(make, check=True)
     for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
         (folder / name).write_text(text.format(folder=folder))
-    sshd = shutil.which("sshd", path=SBIN) or "sshd"
-    serve = f"mkdir -p /run/sshd && exec {sshd} -D -e -f {folder}/sshd_config"
+    serve = f"mkdir -p /run/sshd && exec {sshd(folder)} -D -e"
     return ["sh", "-c", serve], ["ssh", "-F", f"{folder}/ssh_config"]
+
+
+def sshd(folder: Path) -> str:
+    """The command of an sshd with the configuration that `ssh_ends` has made in a folder."""
+    return f"{shutil.which('sshd', path='/usr/sbin:/usr/local/sbin') or 'sshd'} -f {folder}/sshd_config"
 
 
 class CopyFailed(SystemExit):
