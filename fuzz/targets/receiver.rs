@@ -76,6 +76,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         transport,
         spare: 0,
         sizing: bit(5).then_some(SizingMode::All),
+        assumed_bps: 10_000_000_000,
         rtt_ns: 1_000_000,
         terms: None,
         port: 0,

@@ -71,6 +71,7 @@ fn run(script: Script) {
         spare: 0,
         transport,
         sizing: bit(6).then_some(SizingMode::All),
+        assumed_bps: 10_000_000_000,
         rtt_ns: 1_000_000,
         terms: Some(terms),
         port: 0,

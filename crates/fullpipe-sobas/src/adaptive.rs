@@ -1,7 +1,8 @@
 //! The adaptive algorithm: sets pacing rate and window from the capacity, then follows what the path has to give.
 //!
-//! - `Estimate`, `Start`: packet trains measure the capacity C'. TCP starts up under a pacing rate just below C' and under
-//!   the paper's window S = 1.2·C'·T. Doubling under a pacing rate ends at that rate, without a burst.
+//! - `Estimate`: packet trains measure the capacity C'. Meanwhile TCP is paced below the rate that the path is assumed to have.
+//! - `Start`: TCP starts up under a pacing rate just below C' and under the paper's window S = 1.2·C'·T. Doubling under a
+//!   pacing rate ends at that rate, without a burst.
 //! - `Hold`: C' has been reached and no queue stands. The rate stays, because a queue of 64 KB would not forgive a higher one.
 //!   Short trains ask now and then whether the path has become faster.
 //! - `Drain`: a queue stands, so the rate received is exactly what the path has to give. Less is sent until the queue has
@@ -49,13 +50,14 @@ mod start;
 mod state;
 mod unlimited;
 
-pub use params::{MAX_BURST_BYTES, SMOOTH_PACING_BPS};
+pub use params::{MAX_BURST_BYTES, first_pacing_bps};
 pub(crate) use state::Adaptive;
 
+use crate::config::Config;
 use crate::event::{State, Why};
 use crate::network_model::{NetworkModel, START_FACTOR};
 use mode::{Follow, Mode};
-use params::{BURSTS, RATE};
+use params::{BURSTS, RATE, SMOOTH_PACING_BPS};
 
 impl Adaptive {
     /// Takes one step. Returns its reason if something was decided that belongs in the record.
@@ -153,11 +155,14 @@ impl Adaptive {
     }
 
     /// Pacing rate that is wanted, bit/s; `None` sets no limit.
-    pub fn pacing(&self) -> Option<f64> {
+    pub fn pacing(&self, config: &Config) -> Option<f64> {
         if matches!(self.mode, Mode::Disabled(_) | Mode::Unlimited(_)) {
             return None;
         }
-        let Some(rate) = self.rate else { return Some(SMOOTH_PACING_BPS as f64) };
+        let Some(rate) = self.rate else {
+            let first = || first_pacing_bps(config.assumed_bps, config.mss, config.packet);
+            return Some(if matches!(self.mode, Mode::Estimate(_)) { first() } else { SMOOTH_PACING_BPS as f64 });
+        };
         let extra = match self.mode {
             Mode::Follow(Follow { probe: Some(probe), .. }) if probe.raised => probe.extra,
             _ => 0.0,

@@ -36,6 +36,9 @@ pub struct Config {
     pub change: bool,
     /// Whether UDP reaches the other end, so that packet trains can be sent.
     pub trains: bool,
+    /// Rate that the path is assumed to have until trains have measured it, bit/s on the line. TCP begins no faster, where the controller
+    /// may pace it; infinite where nothing is assumed.
+    pub assumed_bps: f64,
     /// Fraction of its window that the sender's congestion control gives up at a loss: 0.5 for Reno, 0.125 for Scalable,
     /// 0 for BBR, which holds a rate of its own.
     pub decrease: f64,

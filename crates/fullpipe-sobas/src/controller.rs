@@ -66,7 +66,7 @@ impl Sobas {
             Observation::Probe { rtt_ns } => model.probes.back(self.now, rtt_ns.min(MAX_RTT_NS)),
             Observation::ProbeLost => model.probes.lost(),
             Observation::Train(train) => {
-                let own = trains::DOUBLING_RATIO * model.own_pps(self.now);
+                let own = model.beside_train(self.now);
                 model.trains.add(&train, own);
             }
             Observation::Bytes(total) => model.bytes.add(at_ns, total),
@@ -188,7 +188,7 @@ impl Sobas {
         let config = self.model.config;
         let (window, pacing) = match &self.algorithm {
             Running::Paper(paper) => (paper.window, None),
-            Running::Adaptive(adaptive) => (adaptive.window(&self.model), adaptive.pacing()),
+            Running::Adaptive(adaptive) => (adaptive.window(&self.model), adaptive.pacing(&config)),
         };
         // Conversion to a float may have rounded up.
         let window = (window as u64).min(config.largest);

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::probes::{PROBE_INTERVAL_NS, Probes};
 use crate::throughput::{Bytes, Windows};
-use crate::trains::Trains;
+use crate::trains::{DOUBLING_RATIO, Own, Trains};
 
 /// Least window and least pacing per stream, segments (per RTT): TCP's initial window (RFC 6928). At less, ACKs stall.
 pub(crate) const MIN_WINDOW_SEGMENTS: f64 = 10.0;
@@ -13,10 +13,12 @@ pub const MAX_RTT_NS: u64 = 10_000_000_000;
 pub(crate) const START_FACTOR: f64 = 1.2;
 /// Shortest time over which the record states a rate, nanoseconds.
 pub(crate) const RECORD_RATE_NS: u64 = 50_000_000;
+/// Time before a train arrives over which the rate of the transfer beside it is taken, nanoseconds.
+const TRAIN_RATE_NS: u64 = 10_000_000;
 /// Largest packet of a train, IP bytes: a queue of 64 KB holds 32 of them.
 const MAX_TRAIN_PACKET_BYTES: u32 = 1500;
 /// Bytes of a frame besides its IP packet: the Ethernet header.
-const FRAMING_BYTES: f64 = 14.0;
+pub(crate) const FRAMING_BYTES: f64 = 14.0;
 /// RTTs after which no answer from packet trains is expected any more.
 const TRAIN_TIMEOUT_RTTS: u64 = 6;
 /// Least time after which no answer from packet trains is expected any more, nanoseconds. On paths with a shorter RTT the
@@ -82,6 +84,12 @@ impl NetworkModel {
     pub fn own_pps(&self, now: u64) -> f64 {
         let lately = now.saturating_sub(self.probes.base_ns().max(PROBE_INTERVAL_NS));
         self.bytes.between(lately, now).unwrap_or(0.0) / self.packet_bits()
+    }
+
+    /// The transfer beside a train that arrives now. In slow start its rate is above the mean over a round trip.
+    pub fn beside_train(&self, now: u64) -> Own {
+        let lately = self.bytes.between(now.saturating_sub(TRAIN_RATE_NS), now).unwrap_or(0.0) / self.packet_bits();
+        Own { rate: lately.max(DOUBLING_RATIO * self.own_pps(now)), lately }
     }
 
     /// Payload rate received over the last RTT, or over the last 50 ms if the RTT is shorter, bit/s.

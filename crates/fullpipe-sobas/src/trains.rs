@@ -29,6 +29,8 @@ const MAX_PACED_S: f64 = 4e-3;
 pub const MIN_PACED_PACKETS: f64 = 16.0;
 /// Packets of a paced train that may queue behind the transfer's own: a quarter of a queue of 64 KB.
 const MAX_QUEUED_PACKETS: f64 = 11.0;
+/// A transfer with this part of the capacity has all of it.
+const ALL_OF_PATH: f64 = 0.9;
 /// Ratio of TCP's rate at the end of an RTT to its mean rate during it, while it doubles each RTT: 2 ln 2.
 pub const DOUBLING_RATIO: f64 = 1.386;
 /// Number of back-to-back trains sent before giving up.
@@ -110,8 +112,17 @@ struct Paced {
     sent: f64,
     /// Rate at which it arrived.
     came: f64,
-    /// Rate of the transfer beside it.
-    own: f64,
+    /// The transfer beside it.
+    own: Own,
+}
+
+/// The transfer beside a train, packets per second.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Own {
+    /// Its rate, as far as it may have grown.
+    pub rate: f64,
+    /// Its rate just before the train arrived.
+    pub lately: f64,
 }
 
 /// The trains so far.
@@ -228,16 +239,22 @@ impl Trains {
         let taken = |train: &Paced| {
             if slowed(train) { (train.sent * (capacity / train.came - 1.0)).max(0.0) } else { 0.0 }
         };
+        // One that has all of the path sends all the time.
+        let met = |train: &Paced| match train.own.lately >= ALL_OF_PATH * capacity {
+            true => (train.own.lately, train.own.lately),
+            false => (0.0, 2.0 * train.own.rate),
+        };
         let (mut least, mut most) = (0.0f64, f64::INFINITY);
         for train in &self.paced {
-            least = least.max(taken(train) - 2.0 * train.own);
-            most = most.min(taken(train));
+            let (met_least, met_most) = met(train);
+            least = least.max(taken(train) - met_most);
+            most = most.min((taken(train) - met_least).max(0.0));
         }
         if least <= most {
             return Some((least + most) / 2.0);
         }
         // Others send in bursts too, so no value is consistent with all trains.
-        let others = self.paced.iter().map(|train| (taken(train) - train.own).max(0.0));
+        let others = self.paced.iter().map(|train| (taken(train) - train.own.rate).max(0.0));
         Some(median(&mut others.collect::<Vec<_>>()))
     }
 
@@ -246,8 +263,8 @@ impl Trains {
         self.paced.len() >= TRAIN_COUNT
     }
 
-    /// Takes in a train, beside which the transfer had `own` packets per second.
-    pub fn add(&mut self, train: &Train, own: f64) {
+    /// Takes in a train, and the transfer beside it.
+    pub fn add(&mut self, train: &Train, own: Own) {
         if train.over_ns > 0 {
             if self.paced.len() < TRAIN_COUNT
                 && let Some((sent, came)) = paced_rates(train)
@@ -375,7 +392,7 @@ mod tests {
     fn run(gap_ns: f64, coalesce_ns: u64) -> (Dispersion, usize) {
         let mut trains = Trains::default();
         while let Some(packets) = trains.next() {
-            trains.add(&train(packets, gap_ns, coalesce_ns), 0.0);
+            trains.add(&train(packets, gap_ns, coalesce_ns), Own::default());
         }
         (trains.dispersion(), trains.sent_back_to_back)
     }
@@ -402,7 +419,7 @@ mod tests {
         }
         let mut trains = Trains::default();
         while trains.next().is_some() {
-            trains.add(&Train { sent: 32, arrivals_ns: arrivals_ns.clone(), ..Train::default() }, 0.0);
+            trains.add(&Train { sent: 32, arrivals_ns: arrivals_ns.clone(), ..Train::default() }, Own::default());
         }
         let Dispersion::Known { mean, capacity, sure } = trains.dispersion() else { panic!() };
         assert!(
@@ -427,7 +444,7 @@ mod tests {
         for packets in 0..50 {
             let mut trains = Trains::default();
             for _ in 0..3 {
-                trains.add(&train(packets, 1_200.0, 0), 0.0);
+                trains.add(&train(packets, 1_200.0, 0), Own::default());
             }
             assert_eq!(trains.dispersion() == Dispersion::Unknown, usize::from(packets) < MIN_PACKETS, "{packets}");
         }
@@ -443,7 +460,7 @@ mod tests {
     fn one_train_decides_nothing() {
         let mut trains = Trains::default();
         for known in [false, true] {
-            trains.add(&train(32, 12_000.0, 0), 0.0);
+            trains.add(&train(32, 12_000.0, 0), Own::default());
             assert_eq!(trains.dispersion() != Dispersion::Unknown, known);
         }
     }
@@ -456,7 +473,7 @@ mod tests {
             for at in t.arrivals_ns.iter_mut().skip(20) {
                 *at += 20_000;
             }
-            trains.add(&t, 0.0);
+            trains.add(&t, Own::default());
         }
         let Dispersion::Known { mean, capacity, sure } = trains.dispersion() else { panic!() };
         assert!(mean < 600_000.0 && (capacity * 1.2e-6 - 1.0).abs() < 0.02 && !sure, "{mean} {capacity}");
@@ -470,7 +487,7 @@ mod tests {
             // Others take 30,000 packets per second.
             let came = train(packets, 1e9 / (capacity * capacity / (capacity + 30_000.0)), 0);
             let sent_span_ns = over_ns * u64::from(packets - 1) / u64::from(packets);
-            trains.add(&Train { over_ns, sent_span_ns, ..came }, 0.0);
+            trains.add(&Train { over_ns, sent_span_ns, ..came }, Own::default());
         }
         let others = trains.others(capacity).unwrap();
         assert!((others / 30_000.0 - 1.0).abs() < 0.01, "{others}");
@@ -481,7 +498,7 @@ mod tests {
     fn a_sender_no_faster_than_the_path_leaves_doubt() {
         let mut trains = Trains::default();
         while let Some(packets) = trains.next() {
-            trains.add(&Train { sent_span_ns: 37_200, ..train(packets, 1_200.0, 0) }, 0.0);
+            trains.add(&Train { sent_span_ns: 37_200, ..train(packets, 1_200.0, 0) }, Own::default());
         }
         assert!(matches!(trains.dispersion(), Dispersion::Known { sure: false, .. }));
     }

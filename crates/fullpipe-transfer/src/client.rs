@@ -74,6 +74,8 @@ pub struct Sending {
     pub transport: Transport,
     /// The law by which SOBAS sets window and pacing during the transfer; `None` for a transport that stays as it is.
     pub sizing: Option<SizingMode>,
+    /// Rate of the path as the user or the profile says it, bit/s, with all headers. With a law that paces, the sender begins no faster.
+    pub assumed_bps: u64,
     /// Number of streams to open besides those of the transport. They send when SOBAS lets them, or without it when disks call
     /// for them.
     pub spare: u16,
@@ -412,7 +414,7 @@ fn introduce(
     let wished = rand::rng().random_range(far_port::WISHES);
     let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
         let between = between(order.endpoint, line, trip, sends, ours.clone(), theirs.clone());
-        let Sending { transport, sizing, spare } = (order.choose)(&between)?;
+        let Sending { transport, sizing, assumed_bps, spare } = (order.choose)(&between)?;
         let sizing = sizing.map(|law| law.with(&between.sender));
         // With a law that does not pace, nobody could tell when they are of use. Without one, the disks do.
         let spare = if sizing.is_none_or(SizingMode::paces) { spare } else { 0 };
@@ -420,7 +422,8 @@ fn introduce(
         // A trial of several addresses waits for the port anyway.
         let port = if trip.seconds >= far_port::FAR_S && line.addresses.len() == 1 { wished } else { 0 };
         let relays = via == Via::Ssh;
-        Ok::<_, TransferError>(Connect { transport, spare, sizing, rtt_ns, terms: role.terms(), port, relays })
+        let terms = role.terms();
+        Ok::<_, TransferError>(Connect { transport, spare, sizing, assumed_bps, rtt_ns, terms, port, relays })
     };
     // The server's kernel mostly allows what this one does.
     let probably = known_s.map(|rtt_s| choose(line, RoundTrip::of_tcp(rtt_s), &ours)).transpose()?;
@@ -455,8 +458,8 @@ fn introduce(
         (data_port, knocked)
     });
     let Opened { streams, terms, carriers, udp } = opening.open(line, early)?;
-    let Connect { transport, sizing, rtt_ns, .. } = connect;
-    let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, udp));
+    let setup = SizingSetup::new(&connect, udp);
+    let Connect { transport, sizing, .. } = connect;
     let met = Negotiated { role, options, terms, streams, sending: transport.streams, sizing: setup };
     Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds, carriers })
 }

@@ -397,9 +397,8 @@ fn prepare(
     // Through ssh they come a few at a time, each after a login.
     let patience = if connect.relays { join::JOIN * u32::from(opened.div_ceil(ssh::MAX_LOGINS)) } else { join::JOIN };
     let (streams, udp) = data.accept(session, opened, patience)?;
-    let transport = connect.transport;
-    let sizing = connect.sizing.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
-    let sending = transport.streams;
+    let sizing = SizingSetup::new(&connect, udp);
+    let sending = connect.transport.streams;
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
 }
 
@@ -430,8 +429,8 @@ fn dialled(
         }
     })?;
     to.set_port(udp);
-    let Connect { transport, sizing, rtt_ns, terms, .. } = connect;
-    let sizing = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
+    let sizing = SizingSetup::new(&connect, setup::call(&token, to));
+    let Connect { transport, terms, .. } = connect;
     Ok(Negotiated { role, terms, options: setup.options, streams, sending: transport.streams, sizing })
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn start(
     let streams = stream::handles(streams);
     let session = session.clone();
     if sends {
-        let responder = responder::Responder::new(&session, setup, streams.into(), counters.clone());
+        let responder = responder::Responder::new(&session, setup, (streams.into(), sending), counters.clone());
         thread("sobas", move || responder.run())
     } else {
         let controller = controller::Controller::new(&session, setup, (streams.into(), sending), counters.clone());

@@ -4,11 +4,22 @@
 //! by experiment in the testbed, on the paths of `docs/explanation/sobas-results.md` and with changing cross traffic
 //! (`lab/sobas/changes.py`).
 
+use crate::network_model::FRAMING_BYTES;
+
 /// A pacing rate that no path reaches, bit/s. It makes TCP pace at its own rate, twice the window per RTT in slow start
 /// (`tcp_pacing_ss_ratio`), so that an acknowledgment does not release a burst.
 pub const SMOOTH_PACING_BPS: u64 = 1_000_000_000_000;
 /// Largest burst that a paced sender may hand to the line, bytes per stream: a quarter of a queue of 64 KB.
 pub const MAX_BURST_BYTES: u32 = 16_384;
+
+/// Pacing rate from the first byte on, until trains have measured the path, bit/s of payload in segments of `mss` bytes, each in a
+/// packet of `packet` bytes. `assumed_bps` is the rate of the path as the user assumes it, bit/s on the line. On a long path Hybla and
+/// Scalable would have filled its queue by the time the trains tell its rate.
+#[must_use]
+pub fn first_pacing_bps(assumed_bps: f64, mss: u32, packet: u32) -> f64 {
+    let payload = f64::from(mss) / (f64::from(packet) + FRAMING_BYTES);
+    (RATE.of_capacity * assumed_bps * payload).min(SMOOTH_PACING_BPS as f64)
+}
 
 /// How the rate relates to the capacity and to what is received.
 pub(super) struct RateParams {

@@ -30,6 +30,36 @@ fn clean_paths_are_filled_without_queue_or_loss() {
     }
 }
 
+/// Over a long path Hybla has filled the queue before the trains tell the rate, unless it begins below the rate that is assumed. Its
+/// window grows manyfold in a round trip, so that the last trains meet a transfer that has all of the path; it is not taken for
+/// others.
+#[test]
+fn an_assumed_rate_holds_back_what_begins_fast() {
+    for rtt in [183.0, 250.0, 300.0, 366.0] {
+        let run = |assumed_bps: f64| {
+            let config = Config { assumed_bps, ..config(Algorithm::Adaptive) };
+            let path = Path { offered: 2e9, ..Path::new(10.0, rtt, Path::new(10.0, rtt, 0.0).bdp()) };
+            Sim::new(path, Cc::Hybla, Some(config)).run(3.0)
+        };
+        let (held, not) = (run(10e9), run(f64::INFINITY));
+        assert!(held.dropped(0.0, 3.0) == 0.0 && held.queue(0.0, 3.0) < 1e-3, "{rtt} ms: {}", held.queue(0.0, 3.0));
+        let states: Vec<_> = held.events.iter().map(|event| event.state).collect();
+        assert_eq!(states, [State::Start, State::Hold], "{rtt} ms");
+        let [held, not] = [held, not].map(|run| run.share(0.0, 3.0));
+        assert!(held >= 0.98 * not, "{rtt} ms: {held}, {not}");
+        assert!(rtt < 366.0 || held > 1.1 * not, "{rtt} ms: {held}, {not}");
+    }
+    // A path that is slower than assumed, or faster.
+    for gbps in [1.0, 25.0] {
+        let path = Path::new(gbps, 100.0, Path::new(gbps, 100.0, 0.0).bdp());
+        let share = |assumed_bps: f64| {
+            let config = Config { assumed_bps, ..config(Algorithm::Adaptive) };
+            Sim::new(path.clone(), Cc::Cubic, Some(config)).run(6.0).share(0.0, 6.0)
+        };
+        assert!(share(10e9) >= 0.98 * share(f64::INFINITY), "{gbps} Gb/s");
+    }
+}
+
 #[test]
 fn the_papers_paths_are_filled_with_little_queue() {
     // By whether the queue is shallow or deep.

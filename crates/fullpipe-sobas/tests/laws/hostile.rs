@@ -39,6 +39,7 @@ fn one(seed: u64) {
         trains: random.random(),
         decrease: [0.0, 0.125, 0.5][random.random_range(0..3)],
         algorithm: if random.random() { Algorithm::Paper } else { Algorithm::Adaptive },
+        assumed_bps: f64::from_bits(random.random()),
     };
     let mut now = any(random, 1 << 40);
     let mut sobas = Sobas::new(config, any(random, 400_000_000), now);
@@ -95,6 +96,7 @@ fn nothing_seen_at_all_is_no_reason_to_limit() {
         restart: true,
         change: true,
         trains: true,
+        assumed_bps: f64::INFINITY,
         decrease: 0.5,
         algorithm: Algorithm::Adaptive,
     };

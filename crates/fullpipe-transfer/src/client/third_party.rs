@@ -206,11 +206,12 @@ fn choose(order: &Order<'_>, hosts: &[Host; 2], path: (f64, Option<u32>)) -> Res
     let limits = |host: usize| hosts[host].limits.clone();
     let (sender, receiver) = (limits(SOURCE), limits(DESTINATION));
     let between = Between { rtt_s: path.0, via, relayed: false, mtu: path.1, sender, receiver };
-    let Sending { transport, sizing, spare } = (order.choose)(&between)?;
+    let Sending { transport, sizing, assumed_bps, spare } = (order.choose)(&between)?;
     let sizing = sizing.map(|law| law.with(&between.sender));
     let spare = if sizing.is_none_or(SizingMode::paces) { spare } else { 0 };
     let rtt_ns = (path.0 * 1e9) as u64;
-    Ok(Connect { transport, spare, sizing, rtt_ns, terms: None, port: 0, relays: via == Via::Ssh })
+    let relays = via == Via::Ssh;
+    Ok(Connect { transport, spare, sizing, assumed_bps, rtt_ns, terms: None, port: 0, relays })
 }
 
 /// Has one host connect to the other one: the source if it can, else the destination.

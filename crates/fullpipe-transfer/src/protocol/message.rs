@@ -467,6 +467,8 @@ pub struct Connect {
     pub spare: u16,
     /// The law by which SOBAS sets window and pacing during the transfer. `None` turns SOBAS off.
     pub sizing: Option<SizingMode>,
+    /// Rate of the path as the client assumes it, in bit/s. With SOBAS, the sender begins no faster.
+    pub assumed_bps: u64,
     /// Round-trip time that the client measured, in nanoseconds.
     pub rtt_ns: u64,
     /// The receiver's terms, if the client receives.

@@ -223,6 +223,7 @@ impl Controller {
             restart: law.restarts(),
             change: law == SizingMode::All,
             trains: met.is_some(),
+            assumed_bps: self.setup.assumed_bps as f64,
             decrease: self.setup.decrease,
             algorithm: if law == SizingMode::Paper { Algorithm::Paper } else { Algorithm::Adaptive },
         };

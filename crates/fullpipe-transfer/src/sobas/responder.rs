@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullpipe_net::sys;
-use fullpipe_sobas::{MAX_TRAIN_PACKETS, PROBE_BYTES, PROBE_INTERVAL_NS, SMOOTH_PACING_BPS};
+use fullpipe_sobas::{MAX_TRAIN_PACKETS, PROBE_BYTES, PROBE_INTERVAL_NS, first_pacing_bps};
 
 use super::actuators::{Pacing, Streams};
 use super::datagram::Datagram;
@@ -65,18 +65,20 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    /// Makes a responder.
+    /// Makes a responder. Of the streams, the given number send from the start.
     pub fn new(
         session: &Arc<Session>,
         setup: SizingSetup,
-        streams: Arc<Streams>,
+        (streams, sending): (Arc<Streams>, u16),
         counters: Arc<Counters>,
     ) -> Responder {
         let (paced, restarts, changes) = (setup.law.paces(), setup.law.restarts(), setup.law == SizingMode::All);
         let pacing = Arc::new(Pacing::new(&streams, setup.decrease == 0.0));
         if paced {
-            // From the first byte on.
-            pacing.set(&streams, Some(SMOOTH_PACING_BPS));
+            // From the first byte on, among those that send.
+            let (mss, packet) = streams.first().map_or((1448, 1500), |stream| segment(&**stream));
+            pacing.busy(&streams, usize::from(sending));
+            pacing.set(&streams, Some(first_pacing_bps(setup.assumed_bps as f64, mss, packet) as u64));
         }
         let (all, of_all) = (streams.clone(), pacing.clone());
         let restarted = AtomicU64::new(0);
@@ -241,9 +243,16 @@ mod tests {
             let far = Udp::bind(here, 0).unwrap();
             let socket = Udp::bind(here, 0).unwrap();
             let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
-            let setup = SizingSetup { law: SizingMode::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, decrease: 0.5 };
+            let setup = SizingSetup {
+                law: SizingMode::All,
+                udp,
+                rtt_ns: 0,
+                buffer: fullpipe_path::Buffer::Auto,
+                assumed_bps: 1_000_000_000,
+                decrease: 0.5,
+            };
             let session = Session::new(String::new(), Box::new(std::io::sink()));
-            let mut responder = Responder::new(&session, setup, streams, Arc::default());
+            let mut responder = Responder::new(&session, setup, (streams, 0), Arc::default());
             bytes[0] = kind;
             // Most byte strings parse, and their numbers are of all magnitudes.
             if let Ok(datagram) = postcard::from_bytes(&bytes) {

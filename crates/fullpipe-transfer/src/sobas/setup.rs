@@ -4,11 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use fullpipe_net::stream::StreamHandle;
-use fullpipe_path::{Buffer, Size, Transport};
+use fullpipe_path::{Buffer, Size};
 
 use super::datagram::Keys;
 use super::udp::Udp;
 use crate::connection::stream::tcp_info;
+use crate::protocol::message::Connect;
 use crate::protocol::sizing::{BBR, SizingEvent, SizingMode};
 use crate::telemetry::counters::Counters;
 use crate::threads::lock;
@@ -33,6 +34,9 @@ pub(super) const GREET_EVERY_NS: u64 = 50_000_000;
 /// Longest time that a thread waits before it checks whether the session is over, nanoseconds.
 pub(super) const SESSION_CHECK_NS: u64 = 100_000_000;
 
+/// Least rate that a path is assumed to have, bit/s.
+const LEAST_ASSUMED_BPS: u64 = 100_000;
+
 /// Most events that wait for a display. A display takes them many times a second, and the controller decides at most once
 /// per millisecond.
 const MAX_WAITING_EVENTS: usize = 1000;
@@ -51,22 +55,27 @@ pub(crate) struct SizingSetup {
     pub(super) udp: Option<Udp>,
     pub(super) rtt_ns: u64,
     pub(super) buffer: Buffer,
+    /// Rate that the path is assumed to have, bit/s.
+    pub(super) assumed_bps: u64,
     /// Fraction of its window that the congestion control gives up at a loss.
     pub(super) decrease: f64,
 }
 
 impl SizingSetup {
-    pub(crate) fn new(law: SizingMode, transport: &Transport, rtt_ns: u64, udp: Option<Udp>) -> SizingSetup {
+    /// What a connection asks for, unless it turns SOBAS off. The other end may claim any round-trip time, and any rate.
+    pub(crate) fn new(connect: &Connect, udp: Option<Udp>) -> Option<SizingSetup> {
+        let transport = &connect.transport;
         // BBR has no slow start that could begin again.
+        let law = connect.sizing?;
         let law = if law.restarts() && transport.cc == BBR { SizingMode::Both } else { law };
-        // The other end may claim any round-trip time.
-        SizingSetup {
+        Some(SizingSetup {
             law,
             udp,
-            rtt_ns: rtt_ns.min(fullpipe_sobas::MAX_RTT_NS),
+            rtt_ns: connect.rtt_ns.min(fullpipe_sobas::MAX_RTT_NS),
             buffer: transport.buffer,
+            assumed_bps: connect.assumed_bps.max(LEAST_ASSUMED_BPS),
             decrease: decrease(&transport.cc),
-        }
+        })
     }
 }
 

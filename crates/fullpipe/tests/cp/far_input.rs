@@ -103,6 +103,7 @@ fn connect(rng: &mut StdRng) -> Connect {
         spare: 0,
         transport: Transport { cc: cc.into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None },
         sizing: rng.random::<bool>().then_some(SizingMode::All),
+        assumed_bps: rng.random(),
         rtt_ns: rng.random(),
         terms: rng.random::<bool>().then(|| message::Terms {
             offer: rng.random(),
@@ -292,6 +293,7 @@ impl Client {
             transport,
             spare: 0,
             sizing: None,
+            assumed_bps: 0,
             rtt_ns: 0,
             terms: None,
             port: 0,

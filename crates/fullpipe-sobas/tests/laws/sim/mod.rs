@@ -28,6 +28,7 @@ pub enum Cc {
     Reno,
     Cubic,
     Scalable,
+    Hybla,
 }
 
 /// Others' traffic.
@@ -62,6 +63,8 @@ pub struct Path {
     pub varies: f64,
     /// Rate at which the first windows of many streams meet the trains of the start, bit/s, and until when, seconds.
     pub first_windows: (f64, f64),
+    /// Window that the receiver offers at first, bytes.
+    pub offered: f64,
     /// Of all that is random.
     pub seed: u64,
 }
@@ -80,6 +83,7 @@ impl Path {
             loss_back: 0.0,
             varies: 0.0,
             first_windows: (0.0, 0.0),
+            offered: 65_535.0,
             seed: 1,
         }
     }
@@ -128,6 +132,7 @@ pub fn config(algorithm: Algorithm) -> Config {
         restart: true,
         change: true,
         trains: true,
+        assumed_bps: f64::INFINITY,
         decrease: 0.5,
         algorithm,
     }
@@ -211,7 +216,8 @@ impl Sim {
         let random = Pcg64Mcg::seed_from_u64(path.seed);
         Sim {
             others: path.cross.iter().map(|&what| Other::new(what)).collect(),
-            tcp: Tcp::new(cc, 65_535.0, path.burst),
+            tcp: Tcp::new(cc, path.offered, path.burst),
+            edge: path.offered,
             path,
             now: 0.0,
             sobas,
@@ -224,7 +230,6 @@ impl Sim {
             acks: VecDeque::new(),
             received: 0.0,
             missed: 0.0,
-            edge: 65_535.0,
             window,
             dropped: 0.0,
             later: vec![],
@@ -297,7 +302,7 @@ impl Sim {
             self.missed += p.lost;
             // Linux opens the window at most so fast (tcp_grow_window), and never takes back what it has offered.
             let seen = self.received + self.missed;
-            self.edge = self.edge.max(seen + self.window.min(65_535.0 + 2.0 * seen));
+            self.edge = self.edge.max(seen + self.window.min(self.path.offered + 2.0 * seen));
             let queued = (now - half - p.entered).max(0.0);
             self.acks.push_back(Ack { at: now + half, own: p.own, lost: p.lost, edge: self.edge, queued });
         }

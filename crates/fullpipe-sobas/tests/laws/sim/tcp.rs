@@ -2,6 +2,9 @@
 
 use super::{Ack, Cc, MSS, STEP};
 
+/// The RTT for which Hybla grows as Reno does, seconds (`rtt0`, tcp_hybla.c).
+const HYBLA_RTT_S: f64 = 25e-3;
+
 /// Bytes throughout; `sent` and `gone` (acknowledged or known lost) count transmissions.
 pub(super) struct Tcp {
     pub cc: Cc,
@@ -78,7 +81,7 @@ impl Tcp {
         if ack.lost > 0.0 && !self.bears && self.gone > self.recover {
             self.recover = self.sent;
             let beta = match self.cc {
-                Cc::Reno => 0.5,
+                Cc::Reno | Cc::Hybla => 0.5,
                 Cc::Cubic => 0.7,
                 Cc::Scalable => 0.875,
             };
@@ -99,12 +102,15 @@ impl Tcp {
                 self.ssthresh = self.cwnd;
                 (self.top, self.epoch, self.k) = (self.cwnd, now, 0.0);
             } else if self.cwnd < 2.0 * most {
-                self.cwnd += ack.own;
+                // `hybla_cong_avoid`.
+                let hybla = || ((rtt / HYBLA_RTT_S).exp2() - 1.0).max(1.0);
+                self.cwnd += ack.own * if self.cc == Cc::Hybla { hybla() } else { 1.0 };
             }
         } else if flight + 65_536.0 >= self.cwnd {
             let reno = MSS * ack.own / self.cwnd;
             self.cwnd += match self.cc {
                 Cc::Reno => reno,
+                Cc::Hybla => (rtt / HYBLA_RTT_S).max(1.0).powi(2) * reno,
                 // `TCP_SCALABLE_AI_CNT`.
                 Cc::Scalable => reno.max(ack.own / 100.0),
                 Cc::Cubic => {

@@ -76,6 +76,13 @@ const LOCAL_SPARE_FROM_BYTES: u64 = 256 << 20;
 /// Streams where the profile offers no transport that these kernels can use.
 const FALLBACK_STREAMS: u16 = 4;
 
+impl Chosen {
+    /// Rate that the path is assumed to have until it is measured, bit/s.
+    pub fn assumed_bps(&self) -> u64 {
+        self.capacity_bps.map_or(ASSUMED_RATE.0, |bps| bps as u64)
+    }
+}
+
 impl TransportArgs {
     /// The transport over UDT with the largest buffers, if the data go over that or the profile may choose it.
     ///
