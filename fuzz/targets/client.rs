@@ -98,7 +98,14 @@ fn run(script: Script) {
         list: None,
         options,
         // A law that no kernel reduces: the server here is ready once.
-        choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::Both), assumed_bps: 10_000_000_000, spare: 0 }),
+        choose: &|_| {
+            Ok(Sending {
+                transport: transport.clone(),
+                sizing: bit(5).then_some(SizingMode::Both),
+                assumed_bps: 10_000_000_000,
+                spare: 0,
+            })
+        },
         chosen: &|| (),
         reversed: &|_| (),
         say: &|_| (),

@@ -43,8 +43,8 @@ class Progress:
     rate_bps: float
     """The rate in bit/s since the last progress line, a second ago."""
     bottleneck: str
-    """What limited the copy in this second: `network`, `bwlimit`, `cpu`, `disk read`, `disk write`, `standard input` or
-    `standard output`."""
+    """What limited the copy in this second: `network`, `bwlimit`, `cpu`, `disk read`, `disk write`,
+    `standard input` or `standard output`."""
 
     @property
     def fraction(self) -> float | None:

@@ -236,7 +236,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         tags: fullpipe_transfer::protocol::digest::Key([4; fullpipe_transfer::protocol::digest::Key::LEN]),
     });
     let (sizing, rtt_ns, relays) = (None, 1_000_000, false);
-    let connect = message::Connect { transport, spare: 0, sizing, rtt_ns, terms, port: 0, relays };
+    let connect = message::Connect { transport, spare: 0, sizing, assumed_bps: 0, rtt_ns, terms, port: 0, relays };
     let setup = message::Setup { task, options, probably: None };
     for message in [
         message::Message::Hello(hello),
