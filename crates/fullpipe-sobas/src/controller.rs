@@ -66,7 +66,11 @@ impl Sobas {
             Observation::Probe { rtt_ns } => model.probes.back(self.now, rtt_ns.min(MAX_RTT_NS)),
             Observation::ProbeLost => model.probes.lost(),
             Observation::Train(train) => {
-                let own = model.beside_train(self.now);
+                let capacity_pps = match &self.algorithm {
+                    Running::Paper(_) => None,
+                    Running::Adaptive(adaptive) => adaptive.trained_pps(model),
+                };
+                let own = model.beside_train(self.now, capacity_pps);
                 model.trains.add(&train, own);
             }
             Observation::Bytes(total) => model.bytes.add(at_ns, total),

@@ -13,8 +13,10 @@ pub const MAX_RTT_NS: u64 = 10_000_000_000;
 pub(crate) const START_FACTOR: f64 = 1.2;
 /// Shortest time over which the record states a rate, nanoseconds.
 pub(crate) const RECORD_RATE_NS: u64 = 50_000_000;
-/// Time before a train arrives over which the rate of the transfer beside it is taken, nanoseconds.
+/// Least time before a train arrives over which the rate of the transfer beside it is taken, nanoseconds.
 const TRAIN_RATE_NS: u64 = 10_000_000;
+/// Packets that the path carries in that time at least: more than bursts of slow start have on a slow path.
+const TRAIN_RATE_PACKETS: f64 = 256.0;
 /// Largest packet of a train, IP bytes: a queue of 64 KB holds 32 of them.
 const MAX_TRAIN_PACKET_BYTES: u32 = 1500;
 /// Bytes of a frame besides its IP packet: the Ethernet header.
@@ -86,9 +88,11 @@ impl NetworkModel {
         self.bytes.between(lately, now).unwrap_or(0.0) / self.packet_bits()
     }
 
-    /// The transfer beside a train that arrives now. In slow start its rate is above the mean over a round trip.
-    pub fn beside_train(&self, now: u64) -> Own {
-        let lately = self.bytes.between(now.saturating_sub(TRAIN_RATE_NS), now).unwrap_or(0.0) / self.packet_bits();
+    /// The transfer beside a train that arrives now, on a path of this capacity in train packets per second, if it is known. In slow
+    /// start its rate is above the mean over a round trip.
+    pub fn beside_train(&self, now: u64, capacity_pps: Option<f64>) -> Own {
+        let over_ns = capacity_pps.map_or(0, |pps| (TRAIN_RATE_PACKETS / pps.max(1.0) * 1e9) as u64).max(TRAIN_RATE_NS);
+        let lately = self.bytes.between(now.saturating_sub(over_ns), now).unwrap_or(0.0) / self.packet_bits();
         Own { rate: lately.max(DOUBLING_RATIO * self.own_pps(now)), lately }
     }
 
