@@ -460,7 +460,8 @@ fn introduce(
     let Opened { streams, terms, carriers, udp } = opening.open(line, early)?;
     let setup = SizingSetup::new(&connect, udp);
     let Connect { transport, sizing, .. } = connect;
-    let met = Negotiated { role, options, terms, streams, sending: transport.streams, sizing: setup };
+    let (sending, shared_bps) = (transport.streams, transfer::shared_bps(&transport));
+    let met = Negotiated { role, options, terms, streams, sending, shared_bps, sizing: setup };
     Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds, carriers })
 }
 

@@ -9,6 +9,7 @@ mod portion;
 mod removal;
 pub mod schedule;
 mod sender;
+pub(crate) mod shared_rate;
 mod streams;
 
 pub use outgoing::Outgoing;

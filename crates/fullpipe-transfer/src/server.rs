@@ -398,8 +398,8 @@ fn prepare(
     let patience = if connect.relays { join::JOIN * u32::from(opened.div_ceil(ssh::MAX_LOGINS)) } else { join::JOIN };
     let (streams, udp) = data.accept(session, opened, patience)?;
     let sizing = SizingSetup::new(&connect, udp);
-    let sending = connect.transport.streams;
-    Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
+    let (sending, shared_bps) = (connect.transport.streams, transfer::shared_bps(&connect.transport));
+    Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, shared_bps, sizing }))
 }
 
 /// Limits what is sent to a list of names, if there is one.
@@ -431,7 +431,8 @@ fn dialled(
     to.set_port(udp);
     let sizing = SizingSetup::new(&connect, setup::call(&token, to));
     let Connect { transport, terms, .. } = connect;
-    Ok(Negotiated { role, terms, options: setup.options, streams, sending: transport.streams, sizing })
+    let (sending, shared_bps) = (transport.streams, transfer::shared_bps(&transport));
+    Ok(Negotiated { role, terms, options: setup.options, streams, sending, shared_bps, sizing })
 }
 
 /// Longest time for which this end is silent while it compares.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fullpipe_net::Observed;
+use fullpipe_path::{Protocol, Transport};
 
 use crate::connection::session::Session;
 use crate::connection::stream::{self, Stream};
@@ -14,7 +15,7 @@ use crate::protocol::message::{Message, Options, Removed, Summary, Terms};
 use crate::protocol::skipped::Skipped;
 use crate::receive::{Destination, Output, OutputReceiver, Receiver};
 use crate::send::notsent::NotsentLimit;
-use crate::send::{Outgoing, Sender};
+use crate::send::{Outgoing, Sender, shared_rate};
 use crate::sobas;
 use crate::sobas::setup::SizingSetup;
 use crate::telemetry::counters::Counters;
@@ -57,8 +58,15 @@ pub(crate) struct Negotiated {
     pub(crate) streams: Vec<Stream>,
     /// Number of streams that send from the start.
     pub(crate) sending: u16,
+    /// The rate that the streams share, bit/s, where each is paced by its kernel.
+    pub(crate) shared_bps: Option<u64>,
     /// What SOBAS needs, if it sizes the sockets.
     pub(crate) sizing: Option<SizingSetup>,
+}
+
+/// The rate that the streams of a transport share, bit/s, where each is paced by its kernel: over TCP.
+pub(crate) fn shared_bps(transport: &Transport) -> Option<u64> {
+    transport.pacing.filter(|_| transport.protocol() == Protocol::Tcp).map(|rate| rate.0)
 }
 
 /// The result of a transfer at one end.
@@ -90,7 +98,7 @@ pub(crate) fn run(
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
     let all = || {
-        let Negotiated { role, options, terms, streams, sending, sizing } = met;
+        let Negotiated { role, options, terms, streams, sending, shared_bps, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
         let (sends, sized) = (role.sends(), sizing.is_some());
         sobas::start(session, sizing, (&streams, sending), sends, &counters)?;
@@ -100,6 +108,9 @@ pub(crate) fn run(
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
                 let terms = terms.ok_or_else(no_terms)?;
                 let handles = stream::handles(&streams);
+                if let Some(bps) = shared_bps {
+                    shared_rate::start(session, handles.clone(), bps)?;
+                }
                 let observe = || -> Vec<_> { handles.iter().map(|stream| stream.observe().ok()).collect() };
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
                 let sender = Sender::start(session.clone(), options, from, (streams, sending), sized, terms, counters)?;

@@ -264,6 +264,29 @@ fn a_slow_program_at_the_other_end_of_the_pipe_is_what_limits() {
     assert!(done.err.contains("; limited by standard output)"), "{}", done.err);
 }
 
+/// What waits for work leaves its share of the rate to the others.
+#[test]
+fn the_whole_limit_is_used() {
+    let host = Host::start();
+    write(host.file("a"), bytes(9 << 20, 1));
+    let limits = |done: crate::host::Done| {
+        let last = done.json().pop().unwrap();
+        assert_eq!(last["bottleneck"], "bwlimit", "{}", done.out);
+    };
+    std::thread::scope(|scope| {
+        for n in ["1", "4"] {
+            let (host, limits) = (&host, &limits);
+            scope.spawn(move || {
+                let words = format!("--json -n {n} --bwlimit 20mbit");
+                limits(host.copy(true, &words, "a", &format!("pushed{n}")).ok());
+                limits(host.copy(false, &words, "a", &format!("pulled{n}")).ok());
+                let stdin = File::open(host.file("a")).unwrap();
+                limits(host.cp().words(&words).arg("-").arg(host.far(&format!("piped{n}"))).stdin(stdin).ok());
+            });
+        }
+    });
+}
+
 #[test]
 fn what_cannot_be_piped() {
     let host = Host::start();
