@@ -427,19 +427,32 @@ pub(crate) fn dry_run(realm: &Realm, target: &Target, options: Options) -> Resul
     let to = open_destination(realm, target, false)?;
     if let Some((root, rename)) = &to {
         let shown = printable(&target.path);
-        let folder = root.open_at(Path::new("."), OFlag::O_PATH | OFlag::O_DIRECTORY, 0);
-        let writable = folder.and_then(|folder| {
-            let is_ours = nix::sys::stat::fstat(&folder)?.st_uid == nix::unistd::geteuid().as_raw();
-            match faccessat(&folder, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS) {
-                // A copy may open its user's own folders.
-                Err(nix::errno::Errno::EACCES) if is_ours => Ok(()),
-                other => Ok(other?),
-            }
-        });
-        writable.map_err(local(cannot_write(&shown, rename.is_some())))?;
+        writable(root).map_err(local(cannot_write(&shown, rename.is_some())))?;
+    } else if let Some(above) = above(realm, &target.path) {
+        writable(&above).map_err(local(format!("cannot make folder {}", printable(&target.path))))?;
     }
     let rules = target.delete.as_ref().map(|deletion| Rules::new(deletion, target.content)).transpose()?;
     Ok(DryRun::new(to, rules, target.transfer, options))
+}
+
+/// Whether this user may make something in a folder.
+fn writable(folder: &Root) -> std::io::Result<()> {
+    let folder = folder.open_at(Path::new("."), OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?;
+    Ok(faccessat(&folder, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
+}
+
+/// The last folder on the way to a destination that exists, in which the others would be made.
+fn above(realm: &Realm, path: &[u8]) -> Option<Root> {
+    let mut path = path;
+    loop {
+        let end = path.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
+        let start = path[..end].iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+        path = if start == 1 { b"/" } else { path[..start].strip_suffix(b"/").unwrap_or(b"") };
+        match opened(realm, path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !path.is_empty() && path != b"/" => {}
+            found => return found.ok(),
+        }
+    }
 }
 
 /// Makes a destination accept only the names that were asked for: the sender is not trusted to send nothing else. If only the

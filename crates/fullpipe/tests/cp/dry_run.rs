@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -247,4 +247,24 @@ fn a_dry_run_tells_of_a_read_only_file_system() {
             nix::mount::umount(&host.file("to")).unwrap();
         });
     });
+}
+
+#[test]
+fn a_dry_run_tells_of_folders_without_permission() {
+    if nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: root may write everywhere");
+    }
+    let host = Host::start();
+    write(host.file("a"), "1");
+    fs::create_dir(host.file("closed")).unwrap();
+    fs::set_permissions(host.file("closed"), fs::Permissions::from_mode(0o555)).unwrap();
+    for push in [true, false] {
+        for words in ["--dry-run", ""] {
+            host.copy(push, words, "a", "closed/").fails(5, "cannot write to");
+            host.copy(push, words, "a", "closed/new/").fails(5, "cannot make folder");
+            host.copy(push, words, "a", "closed/new/deeper/").fails(5, "cannot make folder");
+        }
+        assert!(host.copy(push, "--dry-run", "a", "open/new/").ok().out.contains("would copy  1 file"));
+    }
+    fs::set_permissions(host.file("closed"), fs::Permissions::from_mode(0o755)).unwrap();
 }
