@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::sys::stat::UtimensatFlags;
+use nix::sys::time::TimeSpec;
 use rand::RngExt;
 
 use crate::error::{TransferError, local};
@@ -51,6 +53,8 @@ pub(super) struct Parts {
     pub(super) lock: Flock<File>,
     /// Number of other commands that were interrupted here and can be resumed.
     pub(super) unfinished: u64,
+    /// The folder's time before the journal was made, to be set again if nothing else changes in it.
+    pub(super) folder_time: Option<FolderTime>,
     /// Whether the person who waits for the copy waits at this end, not at the sender.
     pub(super) near: bool,
     /// Whether the receiver may look at what lies outside of the destination.
@@ -64,6 +68,32 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 const OWN_PATIENCE: Duration = Duration::from_secs(20);
 /// Most names in a destination that are searched for journals.
 const MAX_SURVEYED_NAMES: usize = 1 << 16;
+
+/// The time of a folder's last change, before the journal was made in it and after.
+pub(super) struct FolderTime {
+    before: TimeSpec,
+    after: TimeSpec,
+}
+
+impl FolderTime {
+    /// Removes the transfer's own files with `remove`. If nothing else has changed in the folder since they were made, it has its
+    /// time again.
+    pub(super) fn keep(&self, folder: &Root, remove: impl FnOnce()) {
+        let is_same = changed(folder) == Some(self.after);
+        remove();
+        if is_same {
+            // Only its owner may set it.
+            let how = UtimensatFlags::NoFollowSymlink;
+            let _ = nix::sys::stat::utimensat(folder, Path::new("."), &TimeSpec::UTIME_OMIT, &self.before, how);
+        }
+    }
+}
+
+/// When a folder was last changed.
+fn changed(folder: &Root) -> Option<TimeSpec> {
+    let stat = nix::sys::stat::fstat(folder).ok()?;
+    Some(TimeSpec::new(stat.st_mtime, stat.st_mtime_nsec))
+}
 
 /// What is in a destination before the transfer begins.
 struct Survey {
@@ -162,6 +192,7 @@ impl Destination {
         let Target { transfer, process, .. } = *target;
         let rules = target.delete.as_ref().map(|deletion| Rules::new(deletion, target.content)).transpose()?;
         let begin = Instant::now();
+        let before = changed(&root);
         let mut distrusted = Vec::new();
         let survey = Survey::of(&root, transfer);
         let local = |what: String| {
@@ -210,7 +241,9 @@ impl Destination {
             }
             local(format!("cannot keep a journal in {shown}"))(e)
         })?;
+        let folder_time = before.zip(changed(&root)).map(|(before, after)| FolderTime { before, after });
         Ok(Destination(Some(Parts {
+            folder_time,
             unfinished: survey.unfinished,
             distrusted,
             root,

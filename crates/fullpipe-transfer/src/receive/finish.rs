@@ -108,8 +108,14 @@ impl Receiver {
     /// Removes the journal if no later attempt needs it. Call it when both ends know that all is done.
     pub(super) fn forget_journal(&self) {
         if self.outlived.swap(false, Ordering::SeqCst) {
-            let _ = publish::remove(&self.root, &self.names.request());
-            let _ = publish::remove(&self.root, &self.names.journal());
+            let remove = || {
+                let _ = publish::remove(&self.root, &self.names.request());
+                let _ = publish::remove(&self.root, &self.names.journal());
+            };
+            match &self.folder_time {
+                Some(time) => time.keep(&self.root, remove),
+                None => remove(),
+            }
         }
     }
 

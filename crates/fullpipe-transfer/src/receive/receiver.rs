@@ -22,7 +22,7 @@ use nix::fcntl::{Flock, OFlag};
 
 use super::complete::Complete;
 use super::delete::{Progress, Rules};
-use super::destination::Destination;
+use super::destination::{Destination, FolderTime};
 use super::destination_names::DestinationNames;
 use super::journal::{Journal, ResumeState};
 use super::large::LargeFiles;
@@ -82,6 +82,8 @@ pub struct Receiver {
     /// Guards the lock on the journal's file (`flock(2)`), which keeps other transfers out of the destination; `None`
     /// once it is released.
     pub(super) lock: Mutex<Option<Flock<File>>>,
+    /// The destination folder's time before the journal was made.
+    pub(super) folder_time: Option<FolderTime>,
     /// Number of threads that may write to the destination, and of messages that are being handled.
     pub(super) running: AtomicUsize,
     /// Whether everything has its name and the sender was told.
@@ -198,6 +200,7 @@ impl Receiver {
             summary: Mutex::new(Summary { unfinished: to.unfinished, distrusted: to.distrusted, ..Summary::default() }),
             offers: Mutex::new(Some(offers)),
             lock: Mutex::new(Some(to.lock)),
+            folder_time: to.folder_time,
             running: AtomicUsize::new(n + 1 + readers),
             counters,
         });

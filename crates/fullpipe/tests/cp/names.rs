@@ -530,3 +530,26 @@ fn a_link_that_leads_to_no_file_is_neither_written_through_nor_replaced() {
     }
     assert!(fs::symlink_metadata(host.file("fifo")).unwrap().file_type().is_fifo());
 }
+
+#[test]
+fn a_copy_of_nothing_new_leaves_the_time_of_its_folder() {
+    let host = Host::start();
+    fs::create_dir_all(host.file("tree/deep")).unwrap();
+    write(host.file("tree/deep/a"), "1");
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    for push in [true, false] {
+        let to = if push { "pushed" } else { "pulled" };
+        host.copy(push, "-r", "tree/.", to).ok();
+        let time = || fs::metadata(host.file(to)).unwrap().modified().unwrap();
+        let set = || fs::File::open(host.file(to)).unwrap().set_modified(long_ago).unwrap();
+        set();
+        host.copy(push, "-ru", "tree/.", to).ok();
+        assert_eq!(time(), long_ago);
+        write(host.file("tree").join(to), "new");
+        host.copy(push, "-ru", "tree/.", to).ok();
+        assert!(time() > long_ago, "something has come");
+        set();
+        host.copy(push, "-ru --dry-run", "tree/.", to).ok();
+        assert_eq!(time(), long_ago);
+    }
+}
