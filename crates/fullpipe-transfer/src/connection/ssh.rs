@@ -18,7 +18,7 @@ use fullpipe_path::{Transport, text};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::connection::deploy::{Program, Request};
-use crate::connection::endpoint::{FarProgram, SshEndpoint};
+use crate::connection::endpoint::{FarProgram, NAME_UNKNOWN, SshEndpoint};
 use crate::connection::join;
 use crate::connection::stop::{self, Stop};
 use crate::error::{self, TransferError, system};
@@ -312,9 +312,14 @@ impl SshProcess {
         let is_reason =
             |line: &&String| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("** ");
         let errors = lock(&self.errors);
+        let last = |is: &dyn Fn(&&String) -> bool| errors.iter().rev().find(is);
         // A program that does not know its arguments prints more behind its error.
-        let reason = errors.iter().rev().find(|line| line.starts_with("error: "));
-        (status, reason.or_else(|| errors.iter().rev().find(is_reason)).cloned().unwrap_or_default())
+        let reason = last(&|line| line.starts_with("error: "))
+            // So does ssh where the ssh to a jump host has said why and ended.
+            .or_else(|| last(&|line| line.contains(NAME_UNKNOWN)))
+            .or_else(|| last(&|line| is_reason(line) && !line.contains(" by UNKNOWN port ")))
+            .or_else(|| last(&is_reason));
+        (status, reason.cloned().unwrap_or_default())
     }
 
     /// Whether ssh has printed one of these words.

@@ -99,6 +99,15 @@ fn a_key_that_is_missing_is_named() {
 }
 
 #[test]
+fn a_jump_host_that_is_unknown_is_named() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let mut cp = host.cp();
+    cp.words("-J nogate.invalid").arg(host.file("a")).arg(host.far("b"));
+    cp.fails(2, "cannot resolve host 'nogate.invalid'");
+}
+
+#[test]
 fn nothing_is_left_of_the_connections() {
     let host = Host::start();
     let (program, ids) = host.known_by_id();
