@@ -174,7 +174,7 @@ fn wrong(error: clap::Error) -> ! {
     let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
     let of_cp = words.first().is_some_and(|verb| verb == "cp");
     let json = of_cp && words.iter().any(|word| word == "--json");
-    let flag = if of_cp { cp::wrong_flag(&error, &words) } else { None };
+    let flag = if of_cp { cp::wrong_flag(&error, &words).or_else(|| named_as_typed(&error, &words)) } else { None };
     if json && (flag.is_some() || error.use_stderr()) {
         cp::print_failed(&flag.clone().unwrap_or_else(|| failure::reason(&error)), ExitClass::Usage as u8);
     }
@@ -183,4 +183,12 @@ fn wrong(error: clap::Error) -> ! {
         std::process::exit(ExitClass::Usage as i32);
     }
     error.exit()
+}
+
+/// The error under the name of the flag that was typed, where that is not the flag's first one.
+fn named_as_typed(error: &clap::Error, words: &[String]) -> Option<String> {
+    let is_typed = words.iter().any(|word| word == "--bwlimit" || word.starts_with("--bwlimit="));
+    let reason = failure::reason(error);
+    let (name, typed) = ("--pacing <RATE>", "--bwlimit <RATE>");
+    (is_typed && reason.contains(name)).then(|| reason.replace(name, typed))
 }

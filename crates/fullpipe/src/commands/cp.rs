@@ -318,7 +318,9 @@ impl Copy<'_> {
     fn failed(&self, error: TransferError) -> Failure {
         let kept = match self.way {
             // It was refused before anything came.
-            Way::PullOutput(..) if matches!(error, TransferError::Usage(_)) => return error.into(),
+            Way::PullOutput(..) if matches!(error, TransferError::Usage(_) | TransferError::Refused { .. }) => {
+                return error.into();
+            }
             Way::PushInput(..) => "nothing of what came from standard input was kept",
             Way::PullOutput(..) => "standard output has got only a part of the file, if any",
             Way::Push(..) | Way::Pull(..) | Way::ThirdParty(..) => return error.into(),

@@ -63,6 +63,7 @@ fn flags_of_other_programs() {
     wrong("-rz", "'fullpipe cp' has no -z: nothing is compressed; compress before the copy");
     wrong("--partial", "has no --partial: leave it out: an interrupted copy always resumes");
     wrong("--backup-dir=x", "has no --backup-dir: no older files are kept");
+    wrong("--bwlimit 20M", "'20M' for '--bwlimit <RATE>'");
     wrong("-avh", "-h is help here: write -avh without h");
     wrong("-l 8000", "has no -l: leave rsync's out: links are always kept; for scp's, use --bwlimit");
     wrong("-o User=x", "for scp's, use --ssh");
