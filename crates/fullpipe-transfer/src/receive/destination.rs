@@ -53,7 +53,7 @@ pub(super) struct Parts {
     pub(super) lock: Flock<File>,
     /// Number of other commands that were interrupted here and can be resumed.
     pub(super) unfinished: u64,
-    /// The folder's time before the journal was made, to be set again if nothing else changes in it.
+    /// The folder's time, to be kept if nothing else changes in it.
     pub(super) folder_time: Option<FolderTime>,
     /// Whether the person who waits for the copy waits at this end, not at the sender.
     pub(super) near: bool,
@@ -69,30 +69,30 @@ const OWN_PATIENCE: Duration = Duration::from_secs(20);
 /// Most names in a destination that are searched for journals.
 const MAX_SURVEYED_NAMES: usize = 1 << 16;
 
-/// The time of a folder's last change, before the journal was made in it and after.
-pub(super) struct FolderTime {
-    before: TimeSpec,
-    after: TimeSpec,
-}
+/// When a destination folder was last changed, before the journal was made in it. It is set again as soon as the journal is there:
+/// whatever else changes the folder from then on shows, however coarse the clock of its file system is.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct FolderTime(TimeSpec);
 
 impl FolderTime {
-    /// Removes the transfer's own files with `remove`. If nothing else has changed in the folder since they were made, it has its
-    /// time again.
-    pub(super) fn keep(&self, folder: &Root, remove: impl FnOnce()) {
-        let is_same = changed(folder) == Some(self.after);
-        remove();
-        if is_same {
-            // Only its owner may set it.
-            let how = UtimensatFlags::NoFollowSymlink;
-            let _ = nix::sys::stat::utimensat(folder, Path::new("."), &TimeSpec::UTIME_OMIT, &self.before, how);
-        }
+    fn of(folder: &Root) -> Option<FolderTime> {
+        let stat = nix::sys::stat::fstat(folder).ok()?;
+        Some(FolderTime(TimeSpec::new(stat.st_mtime, stat.st_mtime_nsec)))
+    }
+
+    /// Sets it again. Returns whether this user may.
+    fn set(&self, folder: &Root) -> bool {
+        let how = UtimensatFlags::NoFollowSymlink;
+        nix::sys::stat::utimensat(folder, Path::new("."), &TimeSpec::UTIME_OMIT, &self.0, how).is_ok()
     }
 }
 
-/// When a folder was last changed.
-fn changed(folder: &Root) -> Option<TimeSpec> {
-    let stat = nix::sys::stat::fstat(folder).ok()?;
-    Some(TimeSpec::new(stat.st_mtime, stat.st_mtime_nsec))
+/// Removes the transfer's own files from a folder with `remove`. If nothing else has changed there, the folder keeps its time.
+pub(super) fn clear(folder: &Root, time: Option<FolderTime>, remove: impl FnOnce()) {
+    let untouched = time.filter(|time| FolderTime::of(folder) == Some(*time));
+    remove();
+    // Only its owner may set it.
+    untouched.map(|time| time.set(folder));
 }
 
 /// What is in a destination before the transfer begins.
@@ -192,7 +192,6 @@ impl Destination {
         let Target { transfer, process, .. } = *target;
         let rules = target.delete.as_ref().map(|deletion| Rules::new(deletion, target.content)).transpose()?;
         let begin = Instant::now();
-        let before = changed(&root);
         let mut distrusted = Vec::new();
         let survey = Survey::of(&root, transfer);
         let local = |what: String| {
@@ -207,12 +206,13 @@ impl Destination {
         // The number in the journal's name, once the journal was found.
         let mut known = survey.ours;
         let mut asked = None;
-        let lock = loop {
+        let (lock, time) = loop {
+            let time = FolderTime::of(&root);
             let (file, number) = find(&root, transfer, known, &mut distrusted).map_err(failed())?;
             known = Some(number);
             let unlocked = || local(format!("cannot lock the journal in {shown}"));
             let holder = match lock(file).map_err(unlocked())? {
-                Lock::Ours(lock) => break lock,
+                Lock::Ours(lock) => break (lock, time.filter(|_| asked.is_none())),
                 Lock::Theirs(holder) => holder,
             };
             if holder == Some(process) && asked.is_none() {
@@ -241,7 +241,7 @@ impl Destination {
             }
             local(format!("cannot keep a journal in {shown}"))(e)
         })?;
-        let folder_time = before.zip(changed(&root)).map(|(before, after)| FolderTime { before, after });
+        let folder_time = time.filter(|time| time.set(&root));
         Ok(Destination(Some(Parts {
             folder_time,
             unfinished: survey.unfinished,
@@ -321,7 +321,9 @@ impl Drop for Destination {
             parts.journal.is_empty() && !parts.resume.begun && !parts.names.is_renamed_folder(&parts.root)
         };
         if let Some(parts) = self.0.take().filter(done) {
-            let _ = publish::remove(parts.root.as_fd(), &parts.names.journal());
+            clear(&parts.root, parts.folder_time, || {
+                let _ = publish::remove(parts.root.as_fd(), &parts.names.journal());
+            });
         }
     }
 }
@@ -348,6 +350,25 @@ mod tests {
         std::fs::remove_file(dir.path().join(journal(5))).unwrap();
         std::fs::write(dir.path().join(journal(4)), "not a journal").unwrap();
         assert!(!Destination::begun(&root, 4));
+    }
+
+    #[test]
+    fn a_folder_keeps_its_time_unless_something_else_changes_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path(), Within::Beneath).unwrap();
+        for changes in [false, true] {
+            assert!(FolderTime(TimeSpec::new(1_000_000_000, 5)).set(&root));
+            let time = FolderTime::of(&root).unwrap();
+            let own = dir.path().join("journal");
+            std::fs::write(&own, "").unwrap();
+            assert!(time.set(&root));
+            if changes {
+                // Within the tick of the clock in which the journal was made.
+                std::fs::write(dir.path().join("a"), "").unwrap();
+            }
+            clear(&root, Some(time), || std::fs::remove_file(&own).unwrap());
+            assert_eq!(FolderTime::of(&root) == Some(time), !changes);
+        }
     }
 
     #[test]

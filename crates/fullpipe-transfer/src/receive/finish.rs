@@ -10,6 +10,7 @@ use nix::sys::stat::FileStat;
 
 use super::complete::Complete;
 use super::delete::{self, Deleter, Progress};
+use super::destination;
 use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::{TransferError, is_gone, local};
@@ -108,14 +109,10 @@ impl Receiver {
     /// Removes the journal if no later attempt needs it. Call it when both ends know that all is done.
     pub(super) fn forget_journal(&self) {
         if self.outlived.swap(false, Ordering::SeqCst) {
-            let remove = || {
+            destination::clear(&self.root, self.folder_time, || {
                 let _ = publish::remove(&self.root, &self.names.request());
                 let _ = publish::remove(&self.root, &self.names.journal());
-            };
-            match &self.folder_time {
-                Some(time) => time.keep(&self.root, remove),
-                None => remove(),
-            }
+            });
         }
     }
 

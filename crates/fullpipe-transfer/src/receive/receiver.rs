@@ -22,7 +22,7 @@ use nix::fcntl::{Flock, OFlag};
 
 use super::complete::Complete;
 use super::delete::{Progress, Rules};
-use super::destination::{Destination, FolderTime};
+use super::destination::{self, Destination, FolderTime};
 use super::destination_names::DestinationNames;
 use super::journal::{Journal, ResumeState};
 use super::large::LargeFiles;
@@ -288,7 +288,9 @@ impl Receiver {
         // After a success the journal is mostly gone. After a failure it lacks the records that still wait here.
         let _ = lock(&self.journal).flush();
         if !self.all_done.load(Ordering::SeqCst) && self.is_for_nothing() {
-            let _ = publish::remove(&self.root, &self.names.journal());
+            destination::clear(&self.root, self.folder_time, || {
+                let _ = publish::remove(&self.root, &self.names.journal());
+            });
         }
         // The file is unlocked and closed after the mutex.
         let held = lock(&self.lock).take();
