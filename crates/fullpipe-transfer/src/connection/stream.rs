@@ -173,6 +173,11 @@ pub(crate) fn tcp_info(stream: &dyn StreamHandle) -> Option<TcpInfo> {
     stream.observe().ok()?.tcp_info
 }
 
+/// Whether a stream has bytes that are on their way, or wait for it.
+pub(crate) fn is_busy(info: &TcpInfo) -> bool {
+    ["unacked", "notsent_bytes"].iter().any(|field| info.get(field).is_some_and(|n| n > 0))
+}
+
 impl Stream<TcpDataStream> {
     /// Splits the stream into a half that reads and a half that writes, for two threads.
     ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fullpipe_net::stream::StreamHandle;
 
 use crate::connection::session::Session;
-use crate::connection::stream::tcp_info;
+use crate::connection::stream::{is_busy, tcp_info};
 use crate::error::TransferError;
 use crate::threads::thread;
 
@@ -34,18 +34,15 @@ pub(crate) fn start(
         let mut shares = Shares::new(streams.len());
         while !session.is_over() {
             std::thread::sleep(LOOK);
-            let Some(busy) = shares.see(streams.iter().map(|stream| has_something(&**stream))) else { continue };
+            // One that does not tell counts as busy.
+            let busy = streams.iter().map(|stream| tcp_info(&**stream).is_none_or(|info| is_busy(&info)));
+            let Some(busy) = shares.see(busy) else { continue };
             for stream in &streams {
                 // This fails only for a connection that is over.
                 let _ = stream.set_pacing(Some(bps / 8 / busy as u64));
             }
         }
     })
-}
-
-/// Whether a stream has bytes that are on their way, or wait for it. One that does not tell counts as busy.
-fn has_something(stream: &dyn StreamHandle) -> bool {
-    tcp_info(stream).is_none_or(|info| ["unacked", "notsent_bytes"].iter().any(|field| info.get(field) != Some(0)))
 }
 
 /// Among how many streams the rate is shared. Pure.

@@ -11,7 +11,7 @@ use super::datagram::Datagram;
 use super::setup::{GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, keep_event, segment};
 use super::udp::{ReceivedDatagram, Udp};
 use crate::connection::session::Session;
-use crate::connection::stream::tcp_info;
+use crate::connection::stream::{is_busy, tcp_info};
 use crate::protocol::message::Message;
 use crate::protocol::sizing::{BBR, SenderStats, SizingMode};
 use crate::telemetry::counters::Counters;
@@ -131,8 +131,7 @@ impl Responder {
                 seen.window_limited_us += info.get("rwnd_limited").unwrap_or(0);
                 let rtt = info.get("rtt").and_then(|us| u32::try_from(us).ok()).filter(|us| *us > 0);
                 seen.rtt_us = seen.rtt_us.min(rtt.unwrap_or(u32::MAX));
-                let has = |name| info.get(name).is_some_and(|n| n > 0);
-                busy += usize::from(has("unacked") || has("notsent_bytes"));
+                busy += usize::from(is_busy(&info));
             }
             if let Some(pacing) = &self.pacing {
                 pacing.busy(&self.streams, busy);
