@@ -340,7 +340,7 @@ impl Copy<'_> {
             let how = self.how.borrow();
             let chosen = how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
             let spare = how.spare(&chosen, between, explain::known_bytes(self.way));
-            let (transport, sizing, assumed_bps) = (chosen.transport.clone(), chosen.sizing, chosen.assumed_bps());
+            let (transport, sizing, assumed_bps) = (chosen.transport.clone(), chosen.sizing, how.assumed_bps(&chosen));
             let sending = Sending { transport, sizing, assumed_bps, spare };
             self.chosen.replace(Some((chosen, between.clone())));
             Ok(sending)

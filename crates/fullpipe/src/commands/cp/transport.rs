@@ -76,13 +76,6 @@ const LOCAL_SPARE_FROM_BYTES: u64 = 256 << 20;
 /// Streams where the profile offers no transport that these kernels can use.
 const FALLBACK_STREAMS: u16 = 4;
 
-impl Chosen {
-    /// Rate that the path is assumed to have until it is measured, bit/s.
-    pub fn assumed_bps(&self) -> u64 {
-        self.capacity_bps.map_or(ASSUMED_RATE.0, |bps| bps as u64)
-    }
-}
-
 impl TransportArgs {
     /// The transport over UDT with the largest buffers, if the data go over that or the profile may choose it.
     ///
@@ -112,6 +105,11 @@ impl TransportArgs {
         };
         // A congestion control that is asked for stays.
         law.map(|law| if law == SizingMode::All && self.cc.is_some() { SizingMode::Restart } else { law })
+    }
+
+    /// Rate that the path is assumed to have until it is measured, bit/s: as typed, or else as the profile says.
+    pub fn assumed_bps(&self, chosen: &Chosen) -> u64 {
+        self.rate.map_or_else(|| chosen.capacity_bps.map_or(ASSUMED_RATE.0, |bps| bps as u64), |rate| rate.0)
     }
 
     /// Number of streams to open besides the chosen ones, for a copy of so many bytes if that is known. They send once the
