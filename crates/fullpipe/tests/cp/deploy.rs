@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::host::{FULLPIPE, Host};
+use crate::host::{FULLPIPE, Host, in_mount_namespace};
 use crate::tree::{bytes, mode, same, write};
 
 /// Where the program is kept in a home.
@@ -252,42 +252,35 @@ fn what_others_may_have_planted_is_not_run() {
 
 #[test]
 fn a_home_in_which_no_program_runs_or_fits() {
-    if !nix::unistd::geteuid().is_root() {
-        return eprintln!("skipped: it needs root");
-    }
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            use nix::mount::{MsFlags, mount};
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-            let none = None::<&str>;
-            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-            for (flags, size) in [(MsFlags::MS_NOEXEC, none), (MsFlags::empty(), Some("size=64k"))] {
-                let host = Host::start();
-                let home = host.home().join("home");
-                mount(Some("none"), &home, Some("tmpfs"), flags, size).unwrap();
-                assert!(copied(&host, "").contains("sending this one"));
-                assert_eq!((names(&host, KEPT), names(&host, "run/fullpipe").len()), (vec![], 1));
-                assert!(!copied(&host, "").contains("sending this one"));
-                nix::mount::umount(&home).unwrap();
-            }
-            // Nor in the runtime folder: then below /tmp, where the folder is this test's own.
+    use nix::mount::{MsFlags, mount};
+    let none = None::<&str>;
+    in_mount_namespace(|| {
+        for (flags, size) in [(MsFlags::MS_NOEXEC, none), (MsFlags::empty(), Some("size=64k"))] {
             let host = Host::start();
-            let last = Path::new("/tmp/fullpipe-0");
-            let is_new = fs::create_dir(last).is_ok();
-            mount(Some("none"), last, Some("tmpfs"), MsFlags::empty(), Some("mode=700")).unwrap();
-            for folder in ["home", "run"] {
-                mount(Some("none"), &host.home().join(folder), Some("tmpfs"), MsFlags::MS_NOEXEC, none).unwrap();
-            }
+            let home = host.home().join("home");
+            mount(Some("none"), &home, Some("tmpfs"), flags, size).unwrap();
             assert!(copied(&host, "").contains("sending this one"));
-            assert_eq!((names(&host, KEPT), names(&host, "run/fullpipe")), (vec![], vec![]));
-            assert_eq!(fs::read_dir(last).unwrap().count(), 1);
+            assert_eq!((names(&host, KEPT), names(&host, "run/fullpipe").len()), (vec![], 1));
             assert!(!copied(&host, "").contains("sending this one"));
-            for folder in [host.home().join("home"), host.home().join("run"), last.to_owned()] {
-                nix::mount::umount(&folder).unwrap();
-            }
-            if is_new {
-                let _ = fs::remove_dir(last);
-            }
-        });
+            nix::mount::umount(&home).unwrap();
+        }
+        // Nor in the runtime folder: then below /tmp, where the folder is this test's own.
+        let host = Host::start();
+        let last = Path::new("/tmp/fullpipe-0");
+        let is_new = fs::create_dir(last).is_ok();
+        mount(Some("none"), last, Some("tmpfs"), MsFlags::empty(), Some("mode=700")).unwrap();
+        for folder in ["home", "run"] {
+            mount(Some("none"), &host.home().join(folder), Some("tmpfs"), MsFlags::MS_NOEXEC, none).unwrap();
+        }
+        assert!(copied(&host, "").contains("sending this one"));
+        assert_eq!((names(&host, KEPT), names(&host, "run/fullpipe")), (vec![], vec![]));
+        assert_eq!(fs::read_dir(last).unwrap().count(), 1);
+        assert!(!copied(&host, "").contains("sending this one"));
+        for folder in [host.home().join("home"), host.home().join("run"), last.to_owned()] {
+            nix::mount::umount(&folder).unwrap();
+        }
+        if is_new {
+            let _ = fs::remove_dir(last);
+        }
     });
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::host::{Done, Host};
+use crate::host::{Done, Host, in_mount_namespace};
 use crate::large::{MIB, both_ways};
 use crate::tree::{bytes, leftovers, same, write};
 
@@ -227,25 +227,18 @@ fn a_dry_run_knows_unfinished_files() {
 
 #[test]
 fn a_dry_run_tells_of_a_read_only_file_system() {
-    if !nix::unistd::geteuid().is_root() {
-        return eprintln!("skipped: it needs root");
-    }
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            use nix::mount::{MsFlags, mount};
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-            let none = None::<&str>;
-            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-            let host = Host::start();
-            write(host.file("a"), "1");
-            fs::create_dir(host.file("to")).unwrap();
-            mount(Some("none"), &host.file("to"), Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
-            for words in ["--dry-run", ""] {
-                host.copy(true, words, "a", "to/").fails(5, "cannot write to");
-                host.copy(true, words, "a", "to/b").fails(5, "cannot write to the folder of");
-            }
-            nix::mount::umount(&host.file("to")).unwrap();
-        });
+    use nix::mount::{MsFlags, mount};
+    let none = None::<&str>;
+    in_mount_namespace(|| {
+        let host = Host::start();
+        write(host.file("a"), "1");
+        fs::create_dir(host.file("to")).unwrap();
+        mount(Some("none"), &host.file("to"), Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
+        for words in ["--dry-run", ""] {
+            host.copy(true, words, "a", "to/").fails(5, "cannot write to");
+            host.copy(true, words, "a", "to/b").fails(5, "cannot write to the folder of");
+        }
+        nix::mount::umount(&host.file("to")).unwrap();
     });
 }
 

@@ -434,3 +434,18 @@ pub fn ignores(process: &str, signal: nix::sys::signal::Signal) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal as u32 - 1) & 1 == 1
 }
+
+/// Runs something as root in a mount namespace of its own; tells where that is not possible.
+pub fn in_mount_namespace(run: impl FnOnce() + Send) {
+    use nix::mount::{MsFlags, mount};
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: it needs root");
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+            run();
+        });
+    });
+}

@@ -10,7 +10,7 @@ use fullpipe_transfer::protocol::frame;
 use fullpipe_transfer::protocol::message::{Message, Task};
 use nix::sys::signal::Signal;
 
-use crate::host::{Cp, Done, FULLPIPE, Host, until};
+use crate::host::{Cp, Done, FULLPIPE, Host, in_mount_namespace, until};
 use crate::large::{MIB, some_blocks};
 use crate::tree::{bytes, leftovers, same, write};
 
@@ -315,26 +315,19 @@ fn an_error_names_its_host() {
     let done = pair.copy("", "fifo", "in/").run();
     assert!(done.code() == 1 && done.err.contains("not copied: fifo"), "{}", done.err);
     // With the files of a full disk.
-    if nix::unistd::geteuid().is_root() {
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                use nix::mount::{MsFlags, mount};
-                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-                let none = None::<&str>;
-                mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-                let pair = Pair::start();
-                write(pair.alpha.file("large"), bytes(3 * MIB, 1));
-                fs::create_dir(pair.beta.file("full")).unwrap();
-                mount(Some("none"), &pair.beta.file("full"), Some("tmpfs"), MsFlags::empty(), Some("size=1m")).unwrap();
-                for via in ["--via tcp", "--via ssh"] {
-                    let mut cp = pair.cp();
-                    cp.words(via).arg(pair.from("large")).arg(pair.to("full/"));
-                    cp.fails(5, "the transfer failed at beta: no space left");
-                }
-                nix::mount::umount(&pair.beta.file("full")).unwrap();
-            });
-        });
-    }
+    in_mount_namespace(|| {
+        use nix::mount::{MsFlags, mount};
+        let pair = Pair::start();
+        write(pair.alpha.file("large"), bytes(3 * MIB, 1));
+        fs::create_dir(pair.beta.file("full")).unwrap();
+        mount(Some("none"), &pair.beta.file("full"), Some("tmpfs"), MsFlags::empty(), Some("size=1m")).unwrap();
+        for via in ["--via tcp", "--via ssh"] {
+            let mut cp = pair.cp();
+            cp.words(via).arg(pair.from("large")).arg(pair.to("full/"));
+            cp.fails(5, "the transfer failed at beta: no space left");
+        }
+        nix::mount::umount(&pair.beta.file("full")).unwrap();
+    });
 }
 
 #[test]
