@@ -10,6 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::fcntl::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::digest::{Digest, Key};
@@ -31,6 +32,8 @@ const BOOT: usize = 36;
 const HEAD: u64 = HOLDER + 8 + BOOT as u64;
 /// Most bytes of a record's content.
 const MAX_RECORD_BYTES: usize = 1 << 16;
+/// Bytes of the disk that are reserved for records at a time.
+const RESERVED_BYTES: u64 = 1 << 16;
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,6 +277,10 @@ pub struct Journal {
     unnamed: HashSet<u64>,
     /// Offset of the first record of this attempt, bytes.
     start: u64,
+    /// Offset of the next record, bytes.
+    end: u64,
+    /// Up to which offset the disk has room for it, bytes.
+    reserved: u64,
 }
 
 impl Journal {
@@ -317,11 +324,15 @@ impl Journal {
         resume.done.settle();
         let useful = !resume.done.0.is_empty() || resume.rebooted;
         let unnamed = resume.blocks.keys().copied().collect();
-        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, unnamed, start: good }, resume))
+        let key = Key(key);
+        let journal =
+            Journal { file, key, buffer: Vec::new(), useful, unnamed, start: good, end: good, reserved: good };
+        Ok((journal, resume))
     }
 
-    /// Adds a record. `Block`, `Begun` and `BegunInPlace` records are written at once, others with [`Journal::flush`]: if those are lost,
-    /// their work is only done again.
+    /// Adds a record. `Block`, `Begun` and `BegunInPlace` records are written at once, to room that was reserved before, so
+    /// that a file which fills the disk can be resumed. Others are written with [`Journal::flush`]: if those are lost, their
+    /// work is only done again.
     ///
     /// # Errors
     /// The file system's.
@@ -335,12 +346,25 @@ impl Journal {
             }
             _ => {}
         }
-        if matches!(record, Record::Block { .. } | Record::Begun { .. } | Record::BegunInPlace { .. })
-            || self.buffer.len() > MAX_RECORD_BYTES
-        {
+        if matches!(record, Record::Block { .. } | Record::Begun { .. } | Record::BegunInPlace { .. }) {
+            self.reserve();
+            self.flush()
+        } else if self.buffer.len() > MAX_RECORD_BYTES {
             self.flush()
         } else {
             Ok(())
+        }
+    }
+
+    /// Reserves room for the records that wait and for later ones, on file systems that can. If there is none, the write
+    /// tells.
+    fn reserve(&mut self) {
+        let needed = self.end + self.buffer.len() as u64;
+        if needed > self.reserved {
+            let room = needed - self.end + RESERVED_BYTES;
+            let how = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            let _ = nix::fcntl::fallocate(&self.file, how, self.end as i64, room as i64);
+            self.reserved = self.end + room;
         }
     }
 
@@ -380,6 +404,7 @@ impl Journal {
     /// The file system's.
     pub fn flush(&mut self) -> io::Result<()> {
         let written = self.file.write_all(&self.buffer);
+        self.end += self.buffer.len() as u64;
         self.buffer.clear();
         written
     }
