@@ -1,6 +1,7 @@
 //! The adaptive algorithm: sets pacing rate and window from the capacity, then follows what the path has to give.
 //!
-//! - `Estimate`: packet trains measure the capacity C'. Meanwhile TCP is paced below the rate that the path is assumed to have.
+//! - `Estimate`: packet trains measure the capacity C'. Meanwhile TCP is paced below the rate that the path is assumed to have,
+//!   and below what the first trains say as soon as two of them agree.
 //! - `Start`: TCP starts up under a pacing rate just below C' and under the paper's window S = 1.2·C'·T. Doubling under a
 //!   pacing rate ends at that rate, without a burst.
 //! - `Hold`: C' has been reached and no queue stands. The rate stays, because a queue of 64 KB would not forgive a higher one.
@@ -53,9 +54,9 @@ mod unlimited;
 pub use params::{MAX_BURST_BYTES, first_pacing_bps};
 pub(crate) use state::Adaptive;
 
-use crate::config::Config;
 use crate::event::{State, Why};
 use crate::network_model::{NetworkModel, START_FACTOR};
+use crate::trains::Dispersion;
 use mode::{Follow, Mode};
 use params::{BURSTS, RATE, SMOOTH_PACING_BPS};
 
@@ -155,13 +156,13 @@ impl Adaptive {
     }
 
     /// Pacing rate that is wanted, bit/s; `None` sets no limit.
-    pub fn pacing(&self, config: &Config) -> Option<f64> {
+    pub fn pacing(&self, model: &NetworkModel) -> Option<f64> {
         if matches!(self.mode, Mode::Disabled(_) | Mode::Unlimited(_)) {
             return None;
         }
         let Some(rate) = self.rate else {
-            let first = || first_pacing_bps(config.assumed_bps, config.mss, config.packet);
-            return Some(if matches!(self.mode, Mode::Estimate(_)) { first() } else { SMOOTH_PACING_BPS as f64 });
+            let estimating = matches!(self.mode, Mode::Estimate(_));
+            return Some(if estimating { estimating_bps(model) } else { SMOOTH_PACING_BPS as f64 });
         };
         let extra = match self.mode {
             Mode::Follow(Follow { probe: Some(probe), .. }) if probe.raised => probe.extra,
@@ -200,5 +201,15 @@ impl Adaptive {
                 rate / RATE.of_capacity / 8.0 * delay + probe + bursts
             }
         })
+    }
+}
+
+/// Pacing rate while trains measure the path, bit/s.
+fn estimating_bps(model: &NetworkModel) -> f64 {
+    let config = &model.config;
+    let first = first_pacing_bps(config.assumed_bps, config.mss, config.packet);
+    match model.trains.dispersion() {
+        Dispersion::Known { capacity, .. } => first.min(RATE.of_capacity * model.payload_bps(capacity)),
+        Dispersion::Unknown => first,
     }
 }

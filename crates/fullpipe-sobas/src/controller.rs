@@ -192,7 +192,7 @@ impl Sobas {
         let config = self.model.config;
         let (window, pacing) = match &self.algorithm {
             Running::Paper(paper) => (paper.window, None),
-            Running::Adaptive(adaptive) => (adaptive.window(&self.model), adaptive.pacing(&config)),
+            Running::Adaptive(adaptive) => (adaptive.window(&self.model), adaptive.pacing(&self.model)),
         };
         // Conversion to a float may have rounded up.
         let window = (window as u64).min(config.largest);

@@ -18,7 +18,7 @@ const TRAIN_RATE_NS: u64 = 10_000_000;
 /// Packets that the path carries in that time at least: more than bursts of slow start have on a slow path.
 const TRAIN_RATE_PACKETS: f64 = 256.0;
 /// Largest packet of a train, IP bytes: a queue of 64 KB holds 32 of them.
-const MAX_TRAIN_PACKET_BYTES: u32 = 1500;
+pub const MAX_TRAIN_PACKET_BYTES: u32 = 1500;
 /// Bytes of a frame besides its IP packet: the Ethernet header.
 pub(crate) const FRAMING_BYTES: f64 = 14.0;
 /// RTTs after which no answer from packet trains is expected any more.

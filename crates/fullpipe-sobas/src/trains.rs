@@ -7,7 +7,7 @@
 /// Number of trains that the paper averages over (section IV-B).
 pub const TRAIN_COUNT: usize = 5;
 /// Packets of a first train. Up to all of them queue at the bottleneck: a queue of 64 KB holds 32 of 1,500 bytes.
-const FIRST_PACKETS: u16 = 32;
+pub const FIRST_TRAIN_PACKETS: u16 = 32;
 /// Packets of the longest train: 1 ms at 10 Gb/s. Longer trains are sent where shorter ones arrive in too few batches.
 pub const MAX_TRAIN_PACKETS: u16 = 1024;
 /// Most packets of a paced train at the rate of the path. If others take half of the path, half of the train queues: 48 KB in
@@ -151,7 +151,7 @@ impl Trains {
             return None;
         }
         self.sent_back_to_back += 1;
-        Some(self.packets.unwrap_or(FIRST_PACKETS))
+        Some(self.packets.unwrap_or(FIRST_TRAIN_PACKETS))
     }
 
     /// Whether no further back-to-back train is wanted.
@@ -280,7 +280,7 @@ impl Trains {
             Some(rated) => self.rated.push(rated),
             // The train arrived in too few batches; only a longer one has more.
             None => {
-                let now = self.packets.unwrap_or(FIRST_PACKETS);
+                let now = self.packets.unwrap_or(FIRST_TRAIN_PACKETS);
                 self.packets = Some(now.saturating_mul(4).min(MAX_TRAIN_PACKETS));
             }
         }

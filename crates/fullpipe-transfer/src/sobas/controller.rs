@@ -5,11 +5,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fullpipe_net::sys;
-use fullpipe_sobas::{Action, Algorithm, Config, Observation, PROBE_BYTES, Sobas, Train};
+use fullpipe_sobas::{Action, Algorithm, Config, FIRST_TRAIN_PACKETS, Observation, PROBE_BYTES, Sobas, Train};
 
 use super::actuators::{self, Streams};
 use super::datagram::Datagram;
-use super::setup::{self, GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, keep_event, segment};
+use super::setup::{
+    self, GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, UNASKED_TRAINS, keep_event, segment,
+};
 use super::udp::{ReceivedDatagram, Udp};
 use crate::connection::session::Session;
 use crate::connection::stream::tcp_info;
@@ -79,6 +81,8 @@ pub(super) struct Controller {
     trains: BTreeMap<u32, ExpectedTrain>,
     /// Number of the next train.
     next_train: u32,
+    /// Number of the next train that the sender sends unasked.
+    next_unasked: u32,
     /// When [`SenderStats::window_limited_us`] was last evaluated, nanoseconds, and its value then.
     limited: Option<(u64, u64)>,
     /// When this began, nanoseconds.
@@ -159,7 +163,8 @@ impl Controller {
             outstanding_probes: BTreeMap::new(),
             next_probe: 0,
             trains: BTreeMap::new(),
-            next_train: 0,
+            next_train: UNASKED_TRAINS,
+            next_unasked: 0,
             limited: None,
             began: sys::now_ns(),
         }
@@ -294,6 +299,11 @@ impl Controller {
                 self.take_stats(sobas, now, seen);
             }
             Datagram::Packet { id } => {
+                if (self.next_unasked..UNASKED_TRAINS).contains(&id) {
+                    self.next_unasked = id + 1;
+                    let train = ExpectedTrain { asked: FIRST_TRAIN_PACKETS, last_ns: now, ..ExpectedTrain::default() };
+                    self.trains.insert(id, train);
+                }
                 if let Some(train) = self.trains.get_mut(&id)
                     && train.arrivals_ns.len() < usize::from(train.asked)
                 {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullpipe_net::sys;
-use fullpipe_sobas::{MAX_TRAIN_PACKETS, PROBE_BYTES, PROBE_INTERVAL_NS, first_pacing_bps};
+use fullpipe_sobas::{
+    FIRST_TRAIN_PACKETS, MAX_TRAIN_PACKET_BYTES, MAX_TRAIN_PACKETS, PROBE_BYTES, PROBE_INTERVAL_NS, first_pacing_bps,
+};
 
 use super::actuators::{Pacing, Streams};
 use super::datagram::Datagram;
-use super::setup::{GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, keep_event, segment};
+use super::setup::{GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, UNASKED_TRAINS, keep_event, segment};
 use super::udp::{ReceivedDatagram, Udp};
 use crate::connection::session::Session;
 use crate::connection::stream::{is_busy, tcp_info};
@@ -33,6 +35,11 @@ struct Limits {
     stats_ns: u64,
     /// Time without a probe after which statistics go over the control connection, nanoseconds.
     silent_ns: u64,
+    /// Least RTT at which trains are sent unasked, nanoseconds: twice that from which on Hybla's slow start is faster than Reno's
+    /// (`rtt0`, net/ipv4/tcp_hybla.c).
+    unasked_rtt_ns: u64,
+    /// Time from the begin to the first of them, and between two, nanoseconds. The first windows are on the path before them.
+    unasked_apart_ns: u64,
 }
 
 const LIMITS: Limits = Limits {
@@ -43,6 +50,8 @@ const LIMITS: Limits = Limits {
     max_spread_ns: 800_000_000,
     stats_ns: 5_000_000,
     silent_ns: 500_000_000,
+    unasked_rtt_ns: 50_000_000,
+    unasked_apart_ns: 4_000_000,
 };
 
 /// The sending end's side of the conversation with the controller.
@@ -58,6 +67,8 @@ pub(super) struct Responder {
     probed: u64,
     /// Number of trains sent so far.
     trains: u64,
+    /// Number of those that nobody asked for.
+    unasked: u32,
     /// When this began, nanoseconds.
     began: u64,
     /// Sets the streams' pacing rates; `None` if the mode does not pace.
@@ -116,6 +127,7 @@ impl Responder {
             met: false,
             probed: began,
             trains: 0,
+            unasked: 0,
             began,
             pacing: paced.then_some(pacing),
         }
@@ -157,6 +169,7 @@ impl Responder {
                     self.send(&hello);
                 }
             }
+            wait = wait.min(self.send_unasked(now, packet));
             let silent = now.saturating_sub(self.probed) > LIMITS.silent_ns;
             if silent {
                 // The controller uses these as probes, and needs three of them within 35 ms.
@@ -209,6 +222,24 @@ impl Responder {
         }
     }
 
+    /// Sends the next train that nobody asks for, once it is due. Returns the time until the next one, nanoseconds.
+    fn send_unasked(&mut self, now: u64, packet: u32) -> u64 {
+        let wanted = self.pacing.is_some() && self.setup.rtt_ns >= LIMITS.unasked_rtt_ns;
+        let Some(udp) = self.setup.udp.as_ref().filter(|udp| wanted && udp.knows_peer()) else { return u64::MAX };
+        if self.unasked >= UNASKED_TRAINS {
+            return u64::MAX;
+        }
+        let due = self.began + LIMITS.unasked_apart_ns * u64::from(self.unasked + 1);
+        if now < due {
+            return due - now;
+        }
+        let id = self.unasked;
+        self.unasked += 1;
+        let (sent, span_ns) = udp.train(id, FIRST_TRAIN_PACKETS, packet.min(MAX_TRAIN_PACKET_BYTES));
+        udp.send(&Datagram::TrainEnd { id, sent, span_ns }, PROBE_BYTES);
+        LIMITS.unasked_apart_ns
+    }
+
     /// Number of trains that the other end may have asked for by now.
     fn allowed(&self) -> u64 {
         LIMITS.first_trains + LIMITS.trains_per_s * (sys::now_ns().saturating_sub(self.began) / 1_000_000_000)
@@ -232,26 +263,48 @@ mod tests {
     use super::super::datagram::Keys;
     use super::*;
 
+    /// One on this machine, and the socket to which it sends.
+    fn responder(rtt_ns: u64) -> (Responder, std::net::UdpSocket) {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let listener = TcpListener::bind((here, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = Udp::bind(here, 0).unwrap();
+        let socket = Udp::bind(here, 0).unwrap();
+        let setup = SizingSetup {
+            law: SizingMode::All,
+            udp: Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true))),
+            rtt_ns,
+            buffer: fullpipe_path::Buffer::Auto,
+            assumed_bps: 1_000_000_000,
+            decrease: 0.5,
+        };
+        let session = Session::new(String::new(), Box::new(std::io::sink()));
+        let streams = Arc::new([TcpDataStream::new(stream).handle()]);
+        (Responder::new(&session, setup, (streams, 0), Arc::default()), far)
+    }
+
+    #[test]
+    fn two_trains_come_unasked_on_a_long_path() {
+        for (rtt_ms, expected) in [(10, [0, 0, 0]), (100, [0, 33, 33])] {
+            let (mut responder, far) = responder(rtt_ms * 1_000_000);
+            let began = responder.began;
+            let came = [0, 5_000_000, 20_000_000].map(|after| {
+                // More calls than trains.
+                for _ in 0..3 {
+                    responder.send_unasked(began + after, 9000);
+                }
+                std::iter::from_fn(|| far.recv(&mut [0; 2000]).ok()).count()
+            });
+            assert_eq!(came, expected, "{rtt_ms} ms");
+            assert_eq!(responder.send_unasked(began + 1_000_000_000, 9000), u64::MAX);
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
         fn anything_may_be_asked(kind in 0..6u8, mut bytes in any::<[u8; 80]>()) {
-            let here = IpAddr::from([127, 0, 0, 1]);
-            let listener = TcpListener::bind((here, 0)).unwrap();
-            let streams = Arc::new([TcpDataStream::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).handle()]);
-            let far = Udp::bind(here, 0).unwrap();
-            let socket = Udp::bind(here, 0).unwrap();
-            let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
-            let setup = SizingSetup {
-                law: SizingMode::All,
-                udp,
-                rtt_ns: 0,
-                buffer: fullpipe_path::Buffer::Auto,
-                assumed_bps: 1_000_000_000,
-                decrease: 0.5,
-            };
-            let session = Session::new(String::new(), Box::new(std::io::sink()));
-            let mut responder = Responder::new(&session, setup, (streams, 0), Arc::default());
+            let (mut responder, _far) = responder(0);
             bytes[0] = kind;
             // Most byte strings parse, and their numbers are of all magnitudes.
             if let Ok(datagram) = postcard::from_bytes(&bytes) {

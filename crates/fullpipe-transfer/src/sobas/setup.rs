@@ -31,6 +31,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two greetings until the other end answers, nanoseconds.
 pub(super) const GREET_EVERY_NS: u64 = 50_000_000;
 
+/// Number of packet trains that the sending end sends unasked; they have the first numbers. On a long path slow start would have
+/// filled the queue by the time trains could be asked for.
+pub(super) const UNASKED_TRAINS: u32 = 2;
+
 /// Longest time that a thread waits before it checks whether the session is over, nanoseconds.
 pub(super) const SESSION_CHECK_NS: u64 = 100_000_000;
 

@@ -71,6 +71,11 @@ impl Udp {
         self.host = Some(host.to_canonical());
     }
 
+    /// Whether it is known where to send to.
+    pub(super) fn knows_peer(&self) -> bool {
+        self.peer.is_some()
+    }
+
     /// Waits until a datagram has arrived, at most `ns` nanoseconds.
     pub fn wait(&self, ns: u64) {
         // The next receive reports the error too. The sleep limits how often.
