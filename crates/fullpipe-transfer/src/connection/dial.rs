@@ -302,7 +302,7 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
     }
     match status.and_then(|status| status.code()) {
         Some(127) if ssh.program().is_some() => TransferError::Unreachable(format!(
-            "{peer} has no fullpipe of this version; without --no-deploy and --dry-run it is sent this one"
+            "{peer} has no fullpipe of this version; a copy sends it this one, except with --no-deploy or --dry-run"
         )),
         Some(127) => TransferError::Unreachable(format!(
             "{peer} does not find the program of --far-program ({said}); leave the flag out to have this program sent"

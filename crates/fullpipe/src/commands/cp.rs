@@ -280,7 +280,8 @@ impl Copy<'_> {
                 let is_reached = error.no_data_path().is_none()
                     && !matches!(error, TransferError::Unreachable(_) | TransferError::NoUdp { .. });
                 let explains = error.is_locked() || is_reached;
-                return Err(self.failed(if may_retry && explains { stalled.unwrap_or(error) } else { error }));
+                let error = if may_retry && explains { stalled.unwrap_or(error) } else { error };
+                return Err(self.failed(error, may_retry && has_begun));
             }
             if !is_interrupted() {
                 watch.say(&format!("{error}; connecting again"));
@@ -294,11 +295,11 @@ impl Copy<'_> {
                 }
             }
             if is_interrupted() {
-                return Err(self.failed(TransferError::Interrupted));
+                return Err(self.failed(TransferError::Interrupted, false));
             }
             // Its threads may have read or written something more meanwhile.
             if self.way.happens_once() {
-                return Err(self.failed(error));
+                return Err(self.failed(error, false));
             }
             if watch.moved() > before {
                 stalled = Some(error).filter(|error| error.class() == ExitClass::Failed);
@@ -314,8 +315,9 @@ impl Copy<'_> {
             && (self.is_settled.get() || error.may_retry() || matches!(error, TransferError::TcpOnly(_)))
     }
 
-    /// The failure of the copy after its last attempt. A copy of what comes once cannot go on where it was.
-    fn failed(&self, error: TransferError) -> Failure {
+    /// The failure of the copy after its last attempt; `resumes` if the same command goes on where it was and the error does not say
+    /// so. A copy of what comes once cannot go on.
+    fn failed(&self, error: TransferError, resumes: bool) -> Failure {
         let kept = match self.way {
             // It was refused before anything came.
             Way::PullOutput(..) if matches!(error, TransferError::Usage(_) | TransferError::Refused { .. }) => {
@@ -323,7 +325,8 @@ impl Copy<'_> {
             }
             Way::PushInput(..) => "nothing of what came from standard input was kept",
             Way::PullOutput(..) => "standard output has got only a part of the file, if any",
-            Way::Push(..) | Way::Pull(..) | Way::ThirdParty(..) => return error.into(),
+            _ if !resumes => return error.into(),
+            Way::Push(..) | Way::Pull(..) | Way::ThirdParty(..) => "the same command goes on where it was",
         };
         let class = error.class();
         let what =

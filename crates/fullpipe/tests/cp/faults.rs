@@ -98,6 +98,7 @@ fn a_far_end_that_always_ends_is_left() {
         cp.far_program(&ends).words(&format!("--bwlimit 50mbit --block 1MiB --retries {retries}"));
         let done = cp.arg(host.file("large")).arg(far(&to)).run();
         assert_ne!(done.code(), 0, "{}", done.err);
+        assert!(done.err.ends_with("; the same command goes on where it was\n"), "{}", done.err);
         let said = done.err.matches("connecting again").count();
         assert_eq!((said, fs::read_to_string(&calls).unwrap().len()), (retries, retries + 1), "{}", done.err);
         host.cp().arg(host.file("large")).arg(far(&to)).ok();
