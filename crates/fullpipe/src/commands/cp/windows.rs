@@ -23,13 +23,21 @@ pub fn autotuned(sender: &Limits, receiver: &Limits) -> Option<f64> {
 /// Most that a socket asks for, bytes: the largest buffer of the shipped profile.
 const MAX_BUFFER: u64 = 1_000_000_000;
 
-/// The buffer by which a stream may have most in flight, and how much that is, bytes: what sockets may ask for, or the
-/// kernels' autotuning if it goes as far. `None` if a kernel has not told its limits.
+/// Autotuning is preferred where it goes further than what sockets may ask for by more than this factor. A buffer that is asked for
+/// opens the window at once (`tcp_select_initial_window`), but autotuning begins with 64 KB and about triples them each round trip.
+const AUTOTUNED_FURTHER: f64 = 2.0;
+
+/// The buffer for a stream, and how much it may have in flight with it, bytes: what sockets may ask for, or the kernels' autotuning
+/// if it goes much further. `None` if a kernel has not told its limits.
 pub fn granted(sender: &Limits, receiver: &Limits) -> Option<(Buffer, f64)> {
     let tuned = autotuned(sender, receiver)?;
     // A kernel adds to what a socket asks for as much as its bookkeeping takes.
     let asked = sender.send.min(receiver.receive).min(MAX_BUFFER);
-    Some(if asked as f64 > tuned { (Buffer::Bytes(Size(asked)), asked as f64) } else { (Buffer::Auto, tuned) })
+    Some(if asked as f64 > tuned / AUTOTUNED_FURTHER {
+        (Buffer::Bytes(Size(asked)), asked as f64)
+    } else {
+        (Buffer::Auto, tuned)
+    })
 }
 
 /// The number of streams that carry a rate, with so many bytes of each in flight in a round trip.
@@ -58,7 +66,17 @@ mod tests {
         assert_eq!(streams_for(1e9, 0.001, window), 1);
         assert_eq!(autotuned(&stock, &Limits::default()), None);
         assert_eq!(granted(&stock, &stock), Some((Buffer::Auto, window)));
-        let more = Limits { send: 16 << 20, receive: 16 << 20, ..stock };
+        let more = Limits { send: 16 << 20, receive: 16 << 20, ..stock.clone() };
         assert_eq!(granted(&more, &more), Some((Buffer::Bytes(Size(16 << 20)), f64::from(16 << 20))));
+        let far = |asked| Limits {
+            tuned_send: 2 << 30,
+            tuned_receive: 2 << 30,
+            send: asked,
+            receive: asked,
+            ..stock.clone()
+        };
+        let buffer = |asked| granted(&far(asked), &far(asked)).map(|(buffer, _)| buffer);
+        assert_eq!(buffer(2 << 30), Some(Buffer::Bytes(Size(MAX_BUFFER))));
+        assert_eq!(buffer(16 << 20), Some(Buffer::Auto));
     }
 }
