@@ -487,6 +487,8 @@ fn timed(run: &Run, interrupted: &AtomicBool) -> Result<Result<(f64, f64), Strin
             Err(_) => return Ok(Err(format!("{} has a colon; give another --here", first.display()))),
         };
     }
+    // After a backtrace, the reason would not be among the last lines.
+    command.env("RUST_BACKTRACE", "0");
     let started = command.args(&run.words[1..]).stdin(input).stdout(output).stderr(errors).spawn();
     let mut child = match started {
         Ok(child) => child,
