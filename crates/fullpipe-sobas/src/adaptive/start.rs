@@ -14,7 +14,7 @@ use crate::trains::Dispersion;
 
 /// A transfer with less than this fraction of the capacity has not made the queue by itself.
 const OWN_PART: f64 = 0.5;
-/// Packets of all trains of the start: five of 32 and five of up to 64.
+/// Packets of all trains that are asked for at the start: five of 32 and five of up to 64.
 const TRAINED_PACKETS: f64 = 480.0;
 /// RTTs after which those trains are judged that have arrived.
 const TRAIN_RTTS: u64 = 3;

@@ -359,9 +359,9 @@ impl Journal {
     /// Reserves room for the records that wait and for later ones, on file systems that can. If there is none, the write
     /// tells.
     fn reserve(&mut self) {
-        let needed = self.end + self.buffer.len() as u64;
-        if needed > self.reserved {
-            let room = needed - self.end + RESERVED_BYTES;
+        let waiting = self.buffer.len() as u64;
+        if self.end + waiting > self.reserved {
+            let room = waiting + RESERVED_BYTES;
             let how = FallocateFlags::FALLOC_FL_KEEP_SIZE;
             let _ = nix::fcntl::fallocate(&self.file, how, self.end as i64, room as i64);
             self.reserved = self.end + room;
