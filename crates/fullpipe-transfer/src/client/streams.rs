@@ -184,12 +184,18 @@ impl Opening<'_> {
         let patience = far_port::first_answer(self.stall, self.connect.rtt_ns);
         let (began, rtt) = (Instant::now(), Duration::from_nanos(self.connect.rtt_ns));
         let left = || patience.saturating_sub(began.elapsed());
-        let mut early = match knocked.filter(|_| port.port == self.connect.port) {
-            Some(knocked) => knocked,
-            None => Early::call(line.addresses.clone(), port.port, self.connect, self.sends, self.stall)?,
-        };
+        let call = || Early::call(line.addresses.clone(), port.port, self.connect, self.sends, self.stall);
         let head_start = HEAD_START.max(rtt * HEAD_START_RTTS).min(patience / 2);
+        let (mut early, came_early) = match knocked.filter(|_| port.port == self.connect.port) {
+            Some(knocked) => (knocked, true),
+            None => (call()?, false),
+        };
         let mut there = early.first(head_start);
+        if came_early && matches!(there, Some((_, Some(_)))) {
+            // Perhaps too early: the port was not open yet.
+            early = call()?;
+            there = early.first(head_start);
+        }
         let mut here = None;
         if !matches!(there, Some((_, None))) {
             let listened = self.listen_here(line, left());
