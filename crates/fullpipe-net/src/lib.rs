@@ -6,6 +6,7 @@
 mod admission;
 mod bottleneck;
 pub mod callers;
+pub mod child;
 pub mod combine;
 mod error;
 pub mod host_info;

@@ -7,11 +7,13 @@ pub mod third_party;
 
 use std::io::Read;
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
+use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_path::Transport;
 use rand::RngExt;
 
@@ -409,7 +411,7 @@ fn introduce(
     let sends = role.sends();
     let ours = join::hello().limits;
     let (options, via) = (order.options, order.endpoint.via());
-    // If the control connection is TCP, its kernel knows the round-trip time. Over ssh it must be measured.
+    // If the control connection is TCP, its kernel knows the round-trip time.
     let known_s = line.socket.as_ref().and_then(tcp_round_trip);
     let wished = rand::rng().random_range(far_port::WISHES);
     let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
@@ -435,29 +437,46 @@ fn introduce(
     let asked = Instant::now();
     let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say, None)?;
     let answered_s = asked.elapsed().as_secs_f64();
-    let early = if probably.is_some() { probably_ready(session, line)? } else { None };
-    let trip = match known_s {
-        Some(known_s) if !is_relayed(known_s, answered_s) => RoundTrip::of_tcp(known_s),
+    let ready = if probably.is_some() { probably_ready(session, line)? } else { None };
+    let mut early = probably.zip(ready).map(|(connect, port)| (connect, port, knocked));
+    // So does the kernel below ssh, once ssh has logged in.
+    let ssh_s = line.ssh_info().filter(|_| via == Via::Either).and_then(|info| min_rtt_s(&info));
+    let mut trip = match (known_s, ssh_s) {
+        (Some(known_s), _) if !is_relayed(known_s, answered_s) => RoundTrip::of_tcp(known_s),
+        (None, Some(ssh_s)) => RoundTrip::of_tcp(ssh_s),
         // The server may only have been slow: an answer to a ping tells.
         _ => RoundTrip::of(known_s, round_trip(session, &mut *line.input)?),
     };
-    let connect = choose(line, trip, &theirs)?;
-    (order.chosen)();
-    if let Some(list) = order.list.as_ref().filter(|_| !sends) {
-        tell_list(session, line, list)?;
-    }
     let ports = match order.endpoint {
         Endpoint::Ssh(ssh) => ssh.ports.unwrap_or_default(),
         Endpoint::Server { .. } => (0, 0),
     };
     let (encrypt, reversed) = (options.encrypt, order.reversed);
-    let opening = Opening { session, via, ports, connect: &connect, encrypt, sends, stall, stop, reversed };
-    let early = early.filter(|_| probably.as_ref() == Some(&connect)).map(|data_port| {
+    let first = choose(line, trip, &theirs)?;
+    let opening = Opening { session, via, ports, connect: &first, encrypt, sends, stall, stop, reversed };
+    let mut second = None;
+    if let Some(ssh_s) = ssh_s {
+        // Whether a relay is on ssh's way shows in the first answer, which the streams need anyway.
+        let asked = Instant::now();
+        let listened = opening.listen(line)?;
+        let has_told = listened.is_some() && !is_relayed(ssh_s, asked.elapsed().as_secs_f64());
+        early = listened.map(|(port, knocked)| (first.clone(), port, knocked));
+        if !has_told {
+            trip = RoundTrip::of(Some(ssh_s), round_trip(session, &mut *line.input)?);
+            second = Some(choose(line, trip, &theirs)?);
+        }
+    }
+    let connect = second.unwrap_or_else(|| first.clone());
+    (order.chosen)();
+    if let Some(list) = order.list.as_ref().filter(|_| !sends) {
+        tell_list(session, line, list)?;
+    }
+    let early = early.filter(|(asked, ..)| *asked == connect).map(|(_, port, knocked)| {
         // What leads to another port would be waited for.
-        let knocked = knocked.filter(|_| data_port.port == connect.port);
-        (data_port, knocked)
+        let knocked = knocked.filter(|_| port.port == connect.port);
+        (port, knocked)
     });
-    let Opened { streams, terms, carriers, udp } = opening.open(line, early)?;
+    let Opened { streams, terms, carriers, udp } = Opening { connect: &connect, ..opening }.open(line, early)?;
     let setup = SizingSetup::new(&connect, udp);
     let Connect { transport, sizing, .. } = connect;
     let (sending, shared_bps) = (transport.streams, transfer::shared_bps(&transport));
@@ -503,7 +522,11 @@ fn far_away(session: &Session, line: &mut ControlChannel) -> Result<RoundTrip, T
 
 /// The round-trip time of a connection as its kernel measured it, seconds.
 fn tcp_round_trip(socket: &TcpStream) -> Option<f64> {
-    let info = fullpipe_net::tcp_info::TcpInfo::read(std::os::fd::AsFd::as_fd(socket)).ok()?;
+    TcpInfo::read(socket.as_fd()).ok().and_then(|info| min_rtt_s(&info))
+}
+
+/// The least round-trip time that a connection has had, seconds.
+fn min_rtt_s(info: &TcpInfo) -> Option<f64> {
     let us = info.get("min_rtt").filter(|us| *us > 0 && *us < u64::from(u32::MAX))?;
     Some(us as f64 * 1e-6)
 }

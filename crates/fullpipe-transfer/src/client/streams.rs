@@ -104,7 +104,8 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Opens the streams. If the server has told before where it waits for them, that is in `early`.
+    /// Opens the streams. If the server has told before where it waits for them, that is in `early`, with the connections that
+    /// are on their way there.
     pub(super) fn open(
         &self,
         line: &mut ControlChannel,
@@ -115,7 +116,7 @@ impl Opening<'_> {
             fullpipe_net::socket::check_cc(&self.connect.transport)?;
         }
         match self.via {
-            Via::Either if !self.is_udt() => return self.either_way(line),
+            Via::Either if !self.is_udt() => return self.either_way(line, early),
             Via::Reverse if !self.is_udt() => {
                 let DataPort { terms, .. } = self.listen_there(line)?;
                 let (data, to) = self.listen_here(line, far_port::first_answer(self.stall, self.connect.rtt_ns))?;
@@ -178,9 +179,15 @@ impl Opening<'_> {
 
     /// Connects the streams to the far end, or has it connect them to here: the way that gets through. Both are tried within the
     /// time of one.
-    fn either_way(&self, line: &mut ControlChannel) -> Result<Opened, TransferError> {
-        let knocked = line.addresses.first().and_then(|to| Early::knock(*to, self.connect, self.sends, self.stall));
-        let port = self.listen_there(line)?;
+    fn either_way(
+        &self,
+        line: &mut ControlChannel,
+        early: Option<(DataPort, Option<Early>)>,
+    ) -> Result<Opened, TransferError> {
+        let (port, knocked) = match early {
+            Some(early) => early,
+            None => self.knock(line)?,
+        };
         let patience = far_port::first_answer(self.stall, self.connect.rtt_ns);
         let (began, rtt) = (Instant::now(), Duration::from_nanos(self.connect.rtt_ns));
         let left = || patience.saturating_sub(began.elapsed());
@@ -226,6 +233,21 @@ impl Opening<'_> {
             Some(Err(other)) => Err(other),
             None => Err(error),
         }
+    }
+
+    /// Has the far end open a port for streams that may go either way, and connects to it meanwhile; `None` for streams that go
+    /// one way only.
+    pub(super) fn listen(&self, line: &mut ControlChannel) -> Result<Option<(DataPort, Option<Early>)>, TransferError> {
+        match self.via {
+            Via::Either if !self.is_udt() => self.knock(line).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Has the far end open a port, and connects to it meanwhile.
+    fn knock(&self, line: &mut ControlChannel) -> Result<(DataPort, Option<Early>), TransferError> {
+        let knocked = line.addresses.first().and_then(|to| Early::knock(*to, self.connect, self.sends, self.stall));
+        Ok((self.listen_there(line)?, knocked))
     }
 
     /// Has the far end open a port.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::NetError;
 use fullpipe_net::stream::tcp::TcpDataStream;
+use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_path::{ExitClass, Host, text};
 
 use crate::connection::endpoint::{Endpoint, NAME_UNKNOWN, SshEndpoint, Via, command_to_try};
@@ -49,6 +50,13 @@ impl ControlChannel {
     /// Stops counting how long the far end is silent, while this end waits for something else.
     pub(crate) fn await_nothing(&self) {
         *lock(&self.awaited) = None;
+    }
+
+    /// TCP_INFO of ssh's connection to one of the far end's addresses, if there is one that this process may see: ssh may use
+    /// another ssh's connection, or a jump host.
+    pub(crate) fn ssh_info(&self) -> Option<TcpInfo> {
+        let to: Vec<_> = self.addresses.iter().map(|address| address.ip().to_canonical()).collect();
+        self.ssh.as_ref()?.process.tcp_info(&to)
     }
 
     /// Lets the session notice that the connection has ended while nobody reads it.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use fullpipe_net::socket;
 use fullpipe_net::stream::DataStream;
 use fullpipe_net::stream::tcp::TcpDataStream;
+use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_path::{Transport, text};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
@@ -320,6 +321,11 @@ impl SshProcess {
             .or_else(|| last(&|line| is_reason(line) && !line.contains(" by UNKNOWN port ")))
             .or_else(|| last(&is_reason));
         (status, reason.cloned().unwrap_or_default())
+    }
+
+    /// TCP_INFO of ssh's connection to one of these addresses.
+    pub(super) fn tcp_info(&self, to: &[IpAddr]) -> Option<TcpInfo> {
+        fullpipe_net::child::tcp_info(&lock(&self.child), to)
     }
 
     /// Whether ssh has printed one of these words.

@@ -1,6 +1,8 @@
 //! How data get to a host of which only ssh's port can be reached.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -51,6 +53,50 @@ fn data_go_through_ssh() {
     }
     // What was asked for is no finding to remember.
     assert!(!host.home().join(".local/state").exists());
+}
+
+/// A relay of connections to a port of this host, which holds up all bytes for so long in each direction. It ends with the test's
+/// process.
+fn slow_relay(to: u16, delay: Duration) -> u16 {
+    let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = relay.local_addr().unwrap().port();
+    let pass = move |mut from: TcpStream, mut to: TcpStream| {
+        let mut bytes = [0; 64 << 10];
+        while let Ok(n @ 1..) = from.read(&mut bytes) {
+            std::thread::sleep(delay);
+            if to.write_all(&bytes[..n]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    };
+    std::thread::spawn(move || {
+        for near in relay.incoming().map_while(Result::ok) {
+            let far = TcpStream::connect(("127.0.0.1", to)).unwrap();
+            let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            std::thread::spawn(move || pass(near, far));
+            std::thread::spawn(move || pass(back.0, back.1));
+        }
+    });
+    port
+}
+
+/// The round trip of ssh's own connection is known. It is none to the host if ssh's port is a forwarded one.
+#[test]
+fn the_round_trip_is_that_to_the_host() {
+    let host = Host::start();
+    write(host.file("a"), bytes(3 * MIB, 1));
+    let relayed = format!("{} -p {}", host.ssh, slow_relay(host.port, Duration::from_millis(40)));
+    for (ssh, range) in [(&host.ssh, 0.0..0.08), (&relayed, 0.08..1.0)] {
+        for push in [true, false] {
+            let to = format!("{}{push}", range.end);
+            let done = host.copy(push, "--json", "a", &to).ssh(ssh).ok();
+            assert_eq!(notes(&done), [""; 0]);
+            let rtt_s = done.json().pop().unwrap()["rtt_s"].as_f64().unwrap();
+            assert!(range.contains(&rtt_s), "{rtt_s} {range:?}");
+            same(&host.file("a"), &host.file(&to));
+        }
+    }
 }
 
 /// It is no closed path, and no other way is tried.

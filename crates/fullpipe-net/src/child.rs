@@ -1,0 +1,51 @@
+//! TCP connections of child processes.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Child;
+
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use socket2::SockRef;
+
+use crate::tcp_info::TcpInfo;
+
+/// Returns TCP_INFO of the first TCP connection that a child has to one of these addresses. `None` if it has none, or has
+/// ended, or if this process may not see it: that takes Linux 5.6, and some containers forbid it (pidfd_getfd(2)).
+#[must_use]
+pub fn tcp_info(child: &Child, to: &[IpAddr]) -> Option<TcpInfo> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+    let leads_there = |socket: &OwnedFd| {
+        let peer = SockRef::from(socket).peer_addr().ok().and_then(|peer| peer.as_socket());
+        peer.is_some_and(|peer| to.contains(&peer.ip().to_canonical()))
+    };
+    std::fs::read_dir(format!("/proc/{}/fd", child.id())).ok()?.flatten().find_map(|entry| {
+        let descriptor = entry.file_name().to_str()?.parse().ok()?;
+        let socket = pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()).ok().filter(leads_there)?;
+        TcpInfo::read(socket.as_fd()).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_childs_connection_shows_its_round_trip_time() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // A shell of its own opens the connection, and holds it until its input ends.
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo; read -r");
+        let mut child =
+            Command::new("bash").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (_accepted, _) = listener.accept().unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let info = tcp_info(&child, &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+        assert!(info.get("min_rtt").is_some_and(|us| us < 1_000_000));
+        assert!(tcp_info(&child, &[IpAddr::from([192, 0, 2, 1])]).is_none());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+}
