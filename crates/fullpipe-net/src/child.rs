@@ -9,20 +9,28 @@ use socket2::SockRef;
 
 use crate::tcp_info::TcpInfo;
 
-/// Returns TCP_INFO of the first TCP connection that a child has to one of these addresses. `None` if it has none, or has
-/// ended, or if this process may not see it: that takes Linux 5.6, and some containers forbid it (pidfd_getfd(2)).
+/// Returns descriptors of a child's TCP sockets. There are none if it has ended, or if this process may not have them: that
+/// takes Linux 5.6, and some containers forbid it (pidfd_getfd(2)). A connection stays open for as long as one of its descriptors.
+#[must_use]
+pub fn tcp_sockets(child: &Child) -> Vec<OwnedFd> {
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id()));
+    let (Ok(process), Ok(descriptors)) = (pidfd_open(Pid::from_child(child), PidfdFlags::empty()), descriptors) else {
+        return Vec::new();
+    };
+    let socket = |descriptor| pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()).ok();
+    let numbers = descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(socket).filter(|socket| TcpInfo::read(socket.as_fd()).is_ok()).collect()
+}
+
+/// Returns TCP_INFO of the first TCP connection that a child has to one of these addresses, if [`tcp_sockets`] has one.
 #[must_use]
 pub fn tcp_info(child: &Child, to: &[IpAddr]) -> Option<TcpInfo> {
-    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
     let leads_there = |socket: &OwnedFd| {
         let peer = SockRef::from(socket).peer_addr().ok().and_then(|peer| peer.as_socket());
         peer.is_some_and(|peer| to.contains(&peer.ip().to_canonical()))
     };
-    std::fs::read_dir(format!("/proc/{}/fd", child.id())).ok()?.flatten().find_map(|entry| {
-        let descriptor = entry.file_name().to_str()?.parse().ok()?;
-        let socket = pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()).ok().filter(leads_there)?;
-        TcpInfo::read(socket.as_fd()).ok()
-    })
+    let socket = tcp_sockets(child).into_iter().find(leads_there)?;
+    TcpInfo::read(socket.as_fd()).ok()
 }
 
 #[cfg(test)]

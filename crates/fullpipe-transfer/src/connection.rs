@@ -1,6 +1,7 @@
 //! The connections between two ends: reaching the server, tokens, TLS, and the control connection.
 
 mod deploy;
+mod login;
 mod records;
 
 pub mod dial;

@@ -101,7 +101,8 @@ impl ControlChannel {
             }
             _ => return Err(stranger(peer)),
         };
-        if let Some(SshConnection { ssh, .. }) = &mut self.ssh {
+        if let Some(SshConnection { ssh, process, .. }) = &mut self.ssh {
+            process.has_logged_in();
             ssh.forget_content();
         }
         *lock(&self.awaited) = Some(Instant::now());

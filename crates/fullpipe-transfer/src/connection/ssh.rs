@@ -21,6 +21,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use crate::connection::deploy::{Program, Request};
 use crate::connection::endpoint::{FarProgram, NAME_UNKNOWN, SshEndpoint};
 use crate::connection::join;
+use crate::connection::login::Login;
 use crate::connection::stop::{self, Stop};
 use crate::error::{self, TransferError, system};
 use crate::protocol::hello;
@@ -263,6 +264,7 @@ fn ask_configuration(endpoint: &SshEndpoint, stop: &Stop) -> String {
 /// A running ssh. It is ended when this is dropped.
 pub(super) struct SshProcess {
     child: Arc<Mutex<Child>>,
+    login: Login,
     /// Guards the last lines that ssh printed to its standard error. Held only while lines are added or read.
     errors: Arc<Mutex<VecDeque<String>>>,
 }
@@ -277,7 +279,8 @@ impl SshProcess {
         // The command holds the other ends of sockets as long as it exists.
         drop(command);
         let errors = child.stderr.take();
-        let process = SshProcess { child: Arc::new(Mutex::new(child)), errors: Arc::default() };
+        let child = Arc::new(Mutex::new(child));
+        let process = SshProcess { login: Login::of(&child), child, errors: Arc::default() };
         lock(&stop.children).push(process.child.clone());
         let said = process.errors.clone();
         thread("ssh", move || {
@@ -321,6 +324,11 @@ impl SshProcess {
             .or_else(|| last(&|line| is_reason(line) && !line.contains(" by UNKNOWN port ")))
             .or_else(|| last(&is_reason));
         (status, reason.cloned().unwrap_or_default())
+    }
+
+    /// The far end has been heard.
+    pub(super) fn has_logged_in(&self) {
+        self.login.end();
     }
 
     /// TCP_INFO of ssh's connection to one of these addresses.
@@ -501,7 +509,10 @@ impl<'a> SshPort<'a> {
             }
             Ok(())
         };
-        let Err(error) = asked() else { return Ok(Ok((process, ours))) };
+        let Err(error) = asked() else {
+            process.has_logged_in();
+            return Ok(Ok((process, ours)));
+        };
         process.end();
         let (_, said) = process.ended();
         let for_good = process.has_said(&REFUSED_FOR_GOOD);
