@@ -54,6 +54,9 @@ pub struct Args {
     /// Choose for packets of at most this many bytes, such as 9000
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: Option<u32>,
+    /// Choose a transport over this protocol, tcp or udt [default: the better one]
+    #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
+    transport: Option<Protocol>,
     /// Predict a transfer of this size, such as 1GB; choose from the profile's runs of the nearest size
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
@@ -88,7 +91,7 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     let query = query(&args, Some(cli))?;
     let (text, name) = text_of(args.profile.as_deref())?;
     let profile = Profile::parse(&text, name)?;
-    let mut selection = select(&profile, &query)?;
+    let mut selection = chosen(&profile, &query)?;
     if let Some(Ok(Path::Lab(lab))) = args.path.as_deref().map(str::parse) {
         selection.notes.extend(not_selected_for(&lab));
     }
@@ -114,8 +117,40 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     Ok(())
 }
 
+/// Chooses a transport, and adds what its protocol needs to the notes.
+fn chosen(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
+    let mut selection = select(profile, query)?;
+    let notes = needs(&selection);
+    selection.notes.extend(notes);
+    Ok(selection)
+}
+
+/// What a choice over UDT needs, in sentences.
+fn needs(selection: &Selection) -> Vec<String> {
+    let transport = &selection.choice.transport;
+    if transport.protocol() != Protocol::Udt {
+        return Vec::new();
+    }
+    let tcp = selection.best_over(Protocol::Tcp);
+    let instead = tcp.map_or_else(String::new, |tcp| {
+        format!("; the best over TCP is {} ({})", tcp.transport, format::rate(tcp.expected.mean_bps))
+    });
+    let kept = transport
+        .pacing
+        .map(|rate| format!("UDT keeps to {rate} whatever is lost: only for paths that nobody else uses"));
+    std::iter::once(format!("UDT needs UDP to the far host{instead}")).chain(kept).collect()
+}
+
+/// A protocol that a transport can be chosen over.
+fn protocol(text: &str) -> Result<Protocol, String> {
+    match text.parse() {
+        Ok(Protocol::Udp) | Err(_) => Err(format!("'{text}' is neither tcp nor udt")),
+        Ok(protocol) => Ok(protocol),
+    }
+}
+
 /// What may be asked over HTTP, as flags of this verb.
-pub const ASKED: [&str; 8] = ["rtt", "rate", "loss", "queue", "mtu", "size", "duration", "within"];
+pub const ASKED: [&str; 9] = ["rtt", "rate", "loss", "queue", "mtu", "size", "duration", "within", "transport"];
 
 /// Why a question over HTTP has no answer.
 pub enum Unanswered {
@@ -141,7 +176,7 @@ pub enum Unanswered {
 /// See [`Unanswered`].
 pub fn answer(profile: &str, name: &FilePath, asked: &[(String, String)]) -> Result<String, Unanswered> {
     let query = query_of(asked).map_err(Unanswered::Wrong)?;
-    let selection = Profile::parse(profile, name).and_then(|profile| select(&profile, &query));
+    let selection = Profile::parse(profile, name).and_then(|profile| chosen(&profile, &query));
     let selection = selection.map_err(|error| match error {
         ProfileError::NothingFits { asked, has } => Unanswered::NothingFits { asked, has },
         error => Unanswered::Profile(error),
@@ -247,6 +282,7 @@ fn query(args: &Args, cli: Option<&clap::Command>) -> Result<Query> {
     };
     describe(&mut query, args.rate, args.loss, args.queue)?;
     query.mtu = args.mtu.or(query.mtu);
+    query.protocol = args.transport;
     query.workload = args.size.map(Workload::Size).or_else(|| args.duration.map(Workload::Duration));
     query.within = args.within.get();
     if let Some(level) = args.certain {
@@ -350,16 +386,6 @@ fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: b
             format::rate(capacity_bps),
             format::rate(choice.expected.mean_bps)
         );
-    }
-    if choice.transport.protocol() == Protocol::Udt {
-        let tcp = selection.best_over(Protocol::Tcp);
-        let instead = tcp.map_or_else(String::new, |tcp| {
-            format!("; the best over TCP is {} ({})", tcp.transport, format::rate(tcp.expected.mean_bps))
-        });
-        outln!("note        UDT needs UDP to the far host{instead}");
-        if let Some(rate) = choice.transport.pacing {
-            outln!("note        UDT keeps to {rate} whatever is lost: only for paths that nobody else uses");
-        }
     }
     let others: Vec<String> = selection
         .ranking

@@ -178,6 +178,14 @@ fn udt_is_named_where_it_is_better_with_the_reason() {
     assert!(fixed.starts_with("transport   udt × 1, buffer 1GB, paced at 950mbit\n"), "{fixed}");
     assert!(fixed.contains("note        UDT keeps to 950mbit whatever is lost"), "{fixed}");
     assert!(fixed.contains("--transport udt --streams 1 --buffer 1GB --pacing 950mbit\n"), "{fixed}");
+    // A program learns of it, too.
+    let file = lossy_profile(900e6, Some("950mbit"), 200e6);
+    let words = ["lab:rtt=183ms,rate=1gbit,loss=1e-3", "--profile", file.path().to_str().unwrap()];
+    let json: serde_json::Value = serde_json::from_str(&text(&[&words[..], &["--json"]].concat())).unwrap();
+    let notes = json["notes"].to_string();
+    assert!(notes.contains("UDT needs UDP to the far host") && notes.contains("whatever is lost"), "{notes}");
+    let tcp = text(&[&words[..], &["--transport", "tcp"]].concat());
+    assert!(tcp.starts_with("transport   cubic × 8") && !tcp.contains("UDT"), "{tcp}");
 }
 
 /// A record of a measurement of storage.
