@@ -144,13 +144,7 @@ impl Datagrams {
         };
         // Packet pairs need the times of arrival; a driver sees many datagrams at once.
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
-        for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
-            let set = |name| sys::set_int_option(socket.as_fd(), libc::SOL_SOCKET, name, UDP_BUFFER.0 as i32);
-            // Without the privilege the kernel grants what its limits allow.
-            if set(force).is_err() {
-                set(plain)?;
-            }
-        }
+        ask_for_buffers(socket.as_fd())?;
         let has_departures = sys::allow_departure_times(socket.as_fd()).is_ok();
         Ok(Datagrams { socket, segments: AtomicBool::new(true), has_departures })
     }
@@ -285,6 +279,31 @@ impl Datagrams {
     }
 }
 
+/// Asks for [`UDP_BUFFER`] in both directions.
+fn ask_for_buffers(socket: BorrowedFd<'_>) -> io::Result<()> {
+    for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        let set = |name| sys::set_int_option(socket, libc::SOL_SOCKET, name, UDP_BUFFER.0 as i32);
+        // Without the privilege the kernel grants what its limits allow.
+        if set(force).is_err() {
+            set(plain)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns how many bytes the kernel lets a UDP socket of this user hold on arrival, at most [`UDP_BUFFER`]: root's may be larger
+/// than `net.core.rmem_max`. 0 if there are no UDP sockets.
+#[must_use]
+pub fn udp_buffer() -> u64 {
+    let granted = || {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+        ask_for_buffers(socket.as_fd())?;
+        // The kernel doubles it, for its bookkeeping (socket(7)).
+        socket.recv_buffer_size().map(|doubled| doubled as u64 / 2)
+    };
+    granted().unwrap_or(0)
+}
+
 /// A datagram that came to a socket that is not connected.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Received {
@@ -369,5 +388,18 @@ mod tests {
         datagrams.connect("[::ffff:127.0.0.1]:9".parse().unwrap()).unwrap();
         let discover = sys::int_option(datagrams.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap();
         assert_eq!(discover, libc::IP_PMTUDISC_DO);
+    }
+
+    #[test]
+    fn what_a_socket_had_no_room_for_is_counted() {
+        let datagrams = Datagrams::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert!((1..=UDP_BUFFER.0).contains(&udp_buffer()));
+        sys::set_int_option(datagrams.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 4096).unwrap();
+        assert_eq!(sys::dropped(datagrams.as_fd()).unwrap(), 0);
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..20 {
+            sender.send_to(&[0; 1000], datagrams.local_address().unwrap()).unwrap();
+        }
+        assert!((1..=20).contains(&sys::dropped(datagrams.as_fd()).unwrap()));
     }
 }

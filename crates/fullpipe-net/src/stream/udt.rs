@@ -9,7 +9,7 @@ mod driver;
 pub use acceptor::UdtAcceptor;
 pub use connector::UdtConnector;
 
-pub use super::datagrams::UDP_BUFFER;
+pub use super::datagrams::{UDP_BUFFER, udp_buffer};
 
 #[cfg(test)]
 mod tests {

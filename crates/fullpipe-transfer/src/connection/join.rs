@@ -29,11 +29,12 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) fn hello() -> Hello {
     let (ccs, send, receive) = fullpipe_net::socket::limits();
     let (tuned_send, tuned_receive) = fullpipe_net::socket::tuned();
+    let udp_receive = fullpipe_net::stream::udt::udp_buffer();
     Hello {
         magic: MAGIC,
         protocol: PROTOCOL,
         program: PROGRAM.into(),
-        limits: Limits { ccs, send, receive, tuned_send, tuned_receive },
+        limits: Limits { ccs, send, receive, udp_receive, tuned_send, tuned_receive },
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u32 = 28;
+pub const PROTOCOL: u32 = 29;
 
 /// The greeting of one end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Limits {
     pub send: u64,
     /// Maximum receive buffer that a socket may set, in bytes.
     pub receive: u64,
+    /// Bytes that a UDP socket may hold on arrival.
+    pub udp_receive: u64,
     /// Maximum send buffer of the kernel's autotuning, in bytes.
     pub tuned_send: u64,
     /// Maximum receive buffer of the kernel's autotuning, in bytes.

@@ -89,7 +89,14 @@ mod tests {
     fn chosen(words: &[&str]) -> (TransportArgs, Chosen, Between) {
         let how = Words::parse_from(["cp"].iter().chain(words)).how;
         let ccs = ["reno", "cubic", "bbr"].map(str::to_owned).to_vec();
-        let limits = Limits { ccs, send: 1 << 30, receive: 1 << 30, tuned_send: 1 << 30, tuned_receive: 1 << 30 };
+        let limits = Limits {
+            ccs,
+            send: 1 << 30,
+            receive: 1 << 30,
+            tuned_send: 1 << 30,
+            tuned_receive: 1 << 30,
+            ..Limits::default()
+        };
         let between = Between {
             rtt_s: 0.0456,
             via: Via::Tcp,

@@ -380,10 +380,10 @@ struct Ranked {
 
 /// What the receiver's kernel lacks for UDT; `None` if its sockets can hold `needed`.
 fn lacks_udp_buffer(between: &Between, needed: Size) -> Option<String> {
-    let granted = Size(between.receiver.receive);
+    let granted = Size(between.receiver.udp_receive);
     (granted < needed).then(|| {
         format!(
-            "the receiver's kernel may let a UDP socket hold only {granted}, which a burst can fill; as root there: sysctl -w \
+            "the receiver's kernel lets a UDP socket hold only {granted}, which a burst can fill; as root there: sysctl -w \
              net.core.rmem_max={}",
             UDP_BUFFER.0
         )
@@ -566,7 +566,13 @@ mod tests {
     #[test]
     fn udt_is_chosen_where_it_is_faster_and_can_be_used() {
         let file = profile(5.0, 9.5, 2.0);
-        let tuned = Limits { send: 1 << 30, receive: 1 << 30, ccs: vec!["cubic".to_owned()], ..Limits::default() };
+        let tuned = Limits {
+            send: 1 << 30,
+            receive: 1 << 30,
+            udp_receive: UDP_BUFFER.0,
+            ccs: vec!["cubic".to_owned()],
+            ..Limits::default()
+        };
         let path = Between {
             rtt_s: 0.0916,
             via: Via::Tcp,
@@ -596,7 +602,7 @@ mod tests {
             let (_, chosen) = with(&file, words, &path);
             assert!(chosen.transport.cc == "cubic" && chosen.lacking.is_none(), "{words}: {:?}", chosen.why);
         }
-        let little = Limits { receive: 212_992, ..tuned };
+        let little = Limits { udp_receive: 212_992, ..tuned };
         for (between, says) in [
             (Between { relayed: true, ..path.clone() }, "carries no UDP"),
             (Between { receiver: little, ..path.clone() }, "hold only 212.992KB"),
@@ -650,8 +656,14 @@ mod tests {
         std::fs::write(&file, text.replace(r#""entries":["#, &format!(r#""entries":[{}"#, more.concat()))).unwrap();
         let ccs = vec!["cubic".to_owned()];
         for (buffer, streams) in [(1 << 30, 4..=4), (4 << 20, 5..=MAX_STREAMS)] {
-            let limits =
-                Limits { send: buffer, receive: buffer, tuned_send: buffer, tuned_receive: buffer, ccs: ccs.clone() };
+            let limits = Limits {
+                send: buffer,
+                receive: buffer,
+                tuned_send: buffer,
+                tuned_receive: buffer,
+                ccs: ccs.clone(),
+                ..Limits::default()
+            };
             let between = Between {
                 rtt_s: 0.0916,
                 via: Via::Tcp,
@@ -668,8 +680,13 @@ mod tests {
 
     #[test]
     fn hosts_as_they_come_get_more_streams() {
-        let stock =
-            Limits { send: 212_992, receive: 212_992, tuned_send: 4 << 20, tuned_receive: 6 << 20, ccs: Vec::new() };
+        let stock = Limits {
+            send: 212_992,
+            receive: 212_992,
+            tuned_send: 4 << 20,
+            tuned_receive: 6 << 20,
+            ..Limits::default()
+        };
         let tuned = Limits { send: 1 << 30, receive: 1 << 30, ..stock.clone() };
         for (rtt_s, least, most) in [(0.0226, 8, 20), (0.0916, 30, 60), (0.183, 60, 64)] {
             let got = chosen(rtt_s, &["reno", "cubic"], &stock);

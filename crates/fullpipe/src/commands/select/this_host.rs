@@ -1,6 +1,6 @@
 //! What this host lacks for a transport, and the commands that get it.
 
-use fullpipe_net::stream::udt::UDP_BUFFER;
+use fullpipe_net::stream::udt::{UDP_BUFFER, udp_buffer};
 use fullpipe_path::{Buffer, Protocol, Transport};
 use fullpipe_profile::{Choice, Selection};
 
@@ -15,6 +15,8 @@ pub struct ThisHost {
     allowed: Vec<String>,
     /// Limits of the send and of the receive buffer, bytes, by the setting's name.
     buffers: Vec<(&'static str, u64)>,
+    /// Bytes that a UDP socket may hold on arrival.
+    udp_buffer: Option<u64>,
 }
 
 impl ThisHost {
@@ -27,7 +29,12 @@ impl ThisHost {
         let allowed = if is_root { available.clone() } else { words("ipv4/tcp_allowed_congestion_control") };
         let limit = |key, name: &str| Some((key, read(name).trim().parse().ok()?));
         let buffers = [limit("net.core.wmem_max", "core/wmem_max"), limit("net.core.rmem_max", "core/rmem_max")];
-        ThisHost { available, allowed, buffers: buffers.into_iter().flatten().collect() }
+        ThisHost {
+            available,
+            allowed,
+            buffers: buffers.into_iter().flatten().collect(),
+            udp_buffer: Some(udp_buffer()),
+        }
     }
 
     /// Says what this host lacks for the choice, a sentence each.
@@ -46,12 +53,12 @@ impl ThisHost {
     }
 
     fn lacks_udp_buffer(&self) -> Option<String> {
-        let (key, limit) = self.buffers.iter().find(|(key, _)| *key == "net.core.rmem_max")?;
-        (*limit < UDP_BUFFER.0).then(|| {
+        let limit = self.udp_buffer?;
+        (limit < UDP_BUFFER.0).then(|| {
             format!(
                 "this host lets a UDP socket hold only {}, which a burst can fill; as root on the receiving host: sysctl \
-                 -w {key}={}",
-                format::bytes(*limit as f64),
+                 -w net.core.rmem_max={}",
+                format::bytes(limit as f64),
                 UDP_BUFFER.0
             )
         })
@@ -103,6 +110,7 @@ mod tests {
             available: names(&["reno", "cubic", "bbr"]),
             allowed: names(&["reno", "cubic"]),
             buffers: vec![("net.core.wmem_max", 212_992), ("net.core.rmem_max", 2_000_000_000)],
+            udp_buffer: Some(UDP_BUFFER.0),
         };
         assert_eq!(host.lacks_cc("cubic", &[]), None);
         assert_eq!(host.lacks_cc("hybla", &[]).unwrap(), "this host lacks hybla; as root: modprobe tcp_hybla");
@@ -128,7 +136,7 @@ mod tests {
             )
         };
         assert_eq!((lacks(&host, "hybla").len(), lacks(&host, "udt")), (2, vec![]));
-        let stock = ThisHost { buffers: vec![("net.core.rmem_max", 212_992)], ..host };
+        let stock = ThisHost { buffers: vec![("net.core.rmem_max", 212_992)], udp_buffer: Some(212_992), ..host };
         let [udp] = lacks(&stock, "udt").try_into().unwrap();
         assert!(udp.contains("hold only 213.0 KB") && udp.ends_with("sysctl -w net.core.rmem_max=16000000"), "{udp}");
         // What could not be read is not called lacking.
