@@ -29,6 +29,8 @@ pub(crate) struct Evidence {
     pub(crate) cpu: f64,
     /// Fraction of the data that was sent again.
     pub(crate) lost: f64,
+    /// Whether most of that may have come from a receiver whose sockets had no room for what arrived.
+    pub(crate) overrun: bool,
     /// Fraction of samples whose smoothed RTT was clearly above the minimum, which shows a standing queue.
     pub(crate) queued: f64,
 }
@@ -36,15 +38,16 @@ pub(crate) struct Evidence {
 /// Names the bottleneck of a run: the first of these that holds.
 ///
 /// 1. The run reached 95% of the pacing rate, or of the path's capacity if that is known.
-/// 2. It kept to a given rate whatever was lost, and more was lost than a path loses that has room: a processor that was used by
+/// 2. The receiver's program emptied its sockets too late: a processor.
+/// 3. It kept to a given rate whatever was lost, and more was lost than a path loses that has room: a processor that was used by
 ///    more than 90%; else the path, if a queue stood in most samples and its capacity is not known; else the rate. A window that is
 ///    full then waits for what was lost.
-/// 3. The receive window limited it for most of the busy time.
-/// 4. The kernel had nothing to send for most of the time. A processor that was used by more than 90% explains it; else
+/// 4. The receive window limited it for most of the busy time.
+/// 5. The kernel had nothing to send for most of the time. A processor that was used by more than 90% explains it; else
 ///    it was the send buffer.
-/// 5. A queue stood in most samples, and the path's capacity is not known: the path.
-/// 6. A processor was used by more than 90%.
-/// 7. The congestion window, or the given rate where there is none: losses or a late sender kept the run below it.
+/// 6. A queue stood in most samples, and the path's capacity is not known: the path.
+/// 7. A processor was used by more than 90%.
+/// 8. The congestion window, or the given rate where there is none: losses or a late sender kept the run below it.
 pub(crate) fn name(e: &Evidence) -> Bottleneck {
     let most = |part: u64| e.busy > 0 && part > e.busy / 2;
     let reached = |rate: Option<f64>| rate.is_some_and(|rate| e.goodput >= 0.95 * rate);
@@ -52,6 +55,8 @@ pub(crate) fn name(e: &Evidence) -> Bottleneck {
         Bottleneck::Pacing
     } else if reached(e.capacity) {
         Bottleneck::Path
+    } else if e.overrun {
+        Bottleneck::Cpu
     } else if !e.has_cwnd && e.lost > FULL_PATH_LOSS {
         match e.capacity {
             _ if e.cpu > 0.9 => Bottleneck::Cpu,
@@ -87,6 +92,7 @@ mod tests {
         assert_eq!(name(&Evidence { starved: 0.9, cpu: 0.95, ..base.clone() }), Bottleneck::Cpu);
         assert_eq!(name(&Evidence { capacity: Some(5.1e9), ..base.clone() }), Bottleneck::Path);
         assert_eq!(name(&Evidence { queued: 0.8, ..base.clone() }), Bottleneck::Path);
+        assert_eq!(name(&Evidence { queued: 0.8, overrun: true, ..base.clone() }), Bottleneck::Cpu);
         assert_eq!(name(&Evidence { queued: 0.8, capacity: Some(9e9), ..base.clone() }), Bottleneck::Cwnd);
         assert_eq!(name(&Evidence { pacing: Some(5e9), ..base.clone() }), Bottleneck::Pacing);
         let given = Evidence { pacing: Some(6e9), has_cwnd: false, ..base.clone() };

@@ -180,6 +180,12 @@ fn largest_windows(samples: &[&Sample], transport: &Transport, segment_bytes: u6
     }
 }
 
+/// Whether most of what was sent again may be what the receiver's sockets dropped. Each drop is of up to 64 packets (UDP_MAX_SEGMENTS,
+/// include/linux/udp.h).
+fn overran(retransmits: u64, socket_drops: Option<u64>) -> bool {
+    retransmits > 0 && socket_drops.is_some_and(|drops| drops.saturating_mul(64) >= retransmits)
+}
+
 /// Returns the rates that a run cannot exceed: the capacity of the path, if it is known, and the rates of both hosts'
 /// interfaces, where their drivers tell.
 fn limits(capacity: Option<f64>, ends: [&EndInfo; 2]) -> Vec<Limit> {
@@ -244,6 +250,7 @@ pub fn combine(request: &Request, known: &Circumstances, sender: Observed, recei
     let evidence = |goodput: f64| Evidence {
         goodput,
         lost: again / (again + bytes as f64).max(1.0),
+        overrun: overran(retransmits, receiver.report.end.socket_drops),
         capacity: capacity.filter(|_| !known.has_cross),
         pacing: paced_payload_bps(&request.transport, sender.report.end.mss, sender.report.end.mtu),
         has_cwnd: has_cwnd(&request.transport),

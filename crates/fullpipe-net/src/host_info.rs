@@ -67,6 +67,7 @@ pub fn describe(streams: &[&dyn StreamHandle]) -> EndInfo {
         mss,
         mtu,
         stream_mtus,
+        socket_drops: None,
         interface: stream.local_address().and_then(|local| interface(local.ip(), stream.peer_address()?.ip())),
         sysctls: SYSCTLS
             .iter()
@@ -78,6 +79,11 @@ pub fn describe(streams: &[&dyn StreamHandle]) -> EndInfo {
 /// Send and receive buffer as a record names them, bytes; zero where the transport has none.
 pub(crate) fn buffers(settings: &Settings) -> (u64, u64) {
     (settings.send_buffer_bytes.unwrap_or(0), settings.receive_buffer_bytes.unwrap_or(0))
+}
+
+/// Messages that the streams' sockets have dropped, as they had no room for them; `None` for TCP, which drops none.
+pub(crate) fn dropped(streams: &[&dyn StreamHandle]) -> Option<u64> {
+    streams.iter().filter_map(|stream| stream.settings().dropped).map(u64::from).reduce(|sum, more| sum + more)
 }
 
 fn parameters(cc: &str) -> BTreeMap<String, String> {

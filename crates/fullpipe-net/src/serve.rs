@@ -478,7 +478,7 @@ fn join(
         (_, Some(_)) => {
             return Err(NetError::Denied(Denial::new(
                 "its data streams come to the port of control connections (--data-ports same), which is TCP's",
-                "measure TCP, or ask its operator for a range of --data-ports",
+                "measure over TCP, or ask its operator for a range of --data-ports",
             )));
         }
         (fullpipe_path::Protocol::Udp, None) => Box::new(UdpAcceptor::new(local, &request.transport, sends, expected)?),

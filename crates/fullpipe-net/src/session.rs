@@ -187,7 +187,8 @@ pub(crate) fn run(
         traffic.len() as u16,
         start_times::within_ns(&role.request.transport, datagram_bytes, role.rtt_ns),
     );
-    let mut end = host_info::describe(&(0..traffic.len()).map(|i| traffic.handle(i)).collect::<Vec<_>>());
+    let handles: Vec<_> = (0..traffic.len()).map(|i| traffic.handle(i)).collect();
+    let mut end = host_info::describe(&handles);
     let cpu = sys::cpu_seconds();
     sys::exact_timers();
     let watched = std::thread::scope(|scope| {
@@ -233,6 +234,7 @@ pub(crate) fn run(
     watched?;
     // The kernel's tuning has changed them meanwhile.
     (end.sndbuf, end.rcvbuf) = host_info::buffers(&traffic.handle(0).settings());
+    end.socket_drops = host_info::dropped(&handles);
     let seconds = sys::now_ns().saturating_sub(role.zero_ns) as f64 / 1e9;
     let received = match role.end {
         Side::Sender => Vec::new(),

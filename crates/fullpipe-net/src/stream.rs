@@ -286,6 +286,8 @@ pub struct Settings {
     pub segment_bytes: Option<u32>,
     /// Largest packet of the path as this host knows it, bytes.
     pub packet_bytes: Option<u32>,
+    /// Messages of datagrams that the socket has dropped, as it had no room for them; see [`crate::sys::dropped`].
+    pub dropped: Option<u32>,
 }
 
 /// Opens streams from the host that calls.

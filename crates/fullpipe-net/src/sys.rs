@@ -130,6 +130,22 @@ pub fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> 
     Ok(value)
 }
 
+/// Returns how many messages a socket has dropped on arrival, mostly as it had no room for them (`SO_MEMINFO`, Linux 4.12;
+/// include/uapi/linux/sock_diag.h). Segments that the kernel has joined count as one.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn dropped(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
+    let mut counts = [0_u32; DROPS + 1];
+    let mut len = size_of_val(&counts) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into an array of that length.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, counts.as_mut_ptr().cast(), &mut len)
+    })?;
+    Ok(counts[DROPS])
+}
+
 /// Sets an `int` option of a socket.
 ///
 /// # Errors

@@ -78,6 +78,10 @@ pub struct EndInfo {
     /// packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stream_mtus: Vec<u32>,
+    /// Messages that the streams' sockets had no room for, over UDT and UDP, if the kernel tells. Segments that it has joined
+    /// count as one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_drops: Option<u64>,
     /// Network interface that the streams use.
     pub interface: Option<Interface>,
     /// Kernel settings that influence throughput.

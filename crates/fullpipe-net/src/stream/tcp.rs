@@ -162,6 +162,7 @@ impl StreamHandle for TcpHandle {
             dscp: self.peer_address().and_then(|peer| socket::dscp(fd, peer)),
             segment_bytes: sys::int_option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).ok().and_then(positive),
             packet_bytes: self.packet_bytes().and_then(positive),
+            dropped: None,
         }
     }
 

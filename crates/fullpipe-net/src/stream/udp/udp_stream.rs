@@ -369,6 +369,7 @@ impl StreamHandle for UdpHandle {
             dscp: self.0.datagrams.dscp(),
             segment_bytes: Some(payload_bytes),
             packet_bytes: self.peer_address().map(|peer| payload_bytes + headers_bytes(peer)),
+            dropped: sys::dropped(self.0.datagrams.as_fd()).ok(),
         }
     }
 

@@ -492,6 +492,7 @@ impl Driven {
             receive_buffer_bytes,
             segment_bytes: u32::try_from(fullpipe_udt::payload_bytes(mss)).ok(),
             packet_bytes: Some(self.packet_bytes(mss)),
+            dropped: sys::dropped(self.datagrams.as_fd()).ok(),
         }
     }
 

@@ -40,7 +40,8 @@ pub struct Args {
     /// Send over this many parallel streams, 1 to 256, over UDT and between disks 1 to 64 [default: 1]
     #[arg(long, short = 'n')]
     pub(super) streams: Option<u16>,
-    /// Set each stream's socket buffers at both ends to SIZE, such as 256MB, or leave them to the kernel's autotuning (auto)
+    /// Set each stream's socket buffers at both ends to SIZE, such as 256MB, or leave them to the kernel's autotuning (auto); over udt,
+    /// its own buffers, which auto makes as large as the path needs
     /// [default: auto]
     #[arg(long, value_name = "SIZE|auto")]
     pub(super) buffer: Option<Buffer>,

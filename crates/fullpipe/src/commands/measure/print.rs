@@ -86,6 +86,8 @@ pub fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>
     if let Some(rtt) = outcome.loaded_rtt {
         let [idle, median, most] = [known.idle_s.unwrap_or(rtt.min_s), rtt.p50_s, rtt.p95_s].map(format::seconds);
         outln!("round trip  {idle} idle; under load {median} (median), {most} (95%)");
+    } else if let Some(idle) = known.idle_s {
+        outln!("round trip  {} idle", format::seconds(idle));
     }
     if let Some(probed) = &outcome.probe {
         outln!("latency     {}", latency(probed));
@@ -180,6 +182,8 @@ fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, 
         (Bottleneck::Pacing, _) if !run.transport.pacing.is_none_or(reached) => {
             if any_lost {
                 "pacing: losses kept it below the rate that --pacing sets"
+            } else if std::thread::available_parallelism().is_ok_and(|n| n.get() <= run.transport.streams.into()) {
+                "pacing: the sender came too late for the rate that --pacing sets; it lacks processors"
             } else {
                 "pacing: the sender came too late for the rate that --pacing sets; try more --streams"
             }
@@ -267,6 +271,13 @@ pub fn warn_of_limits(run: &Run, measured: &Measured) {
     if run.transport.protocol() != Protocol::Tcp {
         // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
         let got = measured.receiver.rcvbuf / 2;
+        if let Some(drops) = measured.receiver.socket_drops.filter(|drops| *drops > 0) {
+            errln!(
+                "warning: the receiver's program was too slow: {} its socket was full, and what came was lost; a smaller --buffer or \
+                 --pacing spares it",
+                format::count(drops, "time", "times")
+            );
+        }
         if got < UDP_BUFFER.0 && lost(&measured.outcome) > 0 {
             errln!(
                 "warning: packets were lost, and the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which a burst \
