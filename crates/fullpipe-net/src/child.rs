@@ -11,6 +11,7 @@ use crate::tcp_info::TcpInfo;
 
 /// Returns descriptors of a child's TCP sockets. There are none if it has ended, or if this process may not have them: that
 /// takes Linux 5.6, and some containers forbid it (pidfd_getfd(2)). A connection stays open for as long as one of its descriptors.
+/// The child must not have been waited for, as its number may then be another process's.
 #[must_use]
 pub fn tcp_sockets(child: &Child) -> Vec<OwnedFd> {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id()));

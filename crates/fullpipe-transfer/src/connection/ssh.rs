@@ -333,7 +333,9 @@ impl SshProcess {
 
     /// TCP_INFO of ssh's connection to one of these addresses.
     pub(super) fn tcp_info(&self, to: &[IpAddr]) -> Option<TcpInfo> {
-        fullpipe_net::child::tcp_info(&lock(&self.child), to)
+        let mut child = lock(&self.child);
+        // The number of a process that has ended may be another's by now.
+        matches!(child.try_wait(), Ok(None)).then(|| fullpipe_net::child::tcp_info(&child, to)).flatten()
     }
 
     /// Whether ssh has printed one of these words.
