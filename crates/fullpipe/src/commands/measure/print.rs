@@ -1,9 +1,11 @@
 //! Prints the result of a measurement for people.
 
 use std::borrow::Cow;
+use std::net::ToSocketAddrs;
 use std::path::Path as FilePath;
 
 use fullpipe_net::Measured;
+use fullpipe_net::socket::path_mtu;
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::record::udp::UdpOutcome;
 use fullpipe_path::record::{Bottleneck, Outcome, Probed};
@@ -12,6 +14,9 @@ use fullpipe_path::{Buffer, Direction, DiskAccess, LabPath, Path, Protocol, Rate
 
 use crate::format;
 use crate::output::{errln, outln};
+
+/// Largest packets over UDT, bytes.
+const JUMBO: u32 = 9000;
 
 /// What the first line of a record tells beside the result.
 #[derive(Default)]
@@ -230,6 +235,22 @@ fn refused_mss(run: &Run, sender_mss: u32, mtu: Option<u32>) -> Option<String> {
     ))
 }
 
+/// The warning of packets over UDT that are smaller than those that this host would send.
+fn smaller_packets(run: &Run, mtu: Option<u32>) -> Option<String> {
+    let Path::Host(host) = &run.path else { return None };
+    if run.transport.protocol() != Protocol::Udt {
+        return None;
+    }
+    let to = (host.name.as_str(), host.port).to_socket_addrs().ok()?.next()?;
+    let (sent, route) = (mtu?, path_mtu(to)?.min(JUMBO));
+    (sent < route).then(|| {
+        format!(
+            "the packets have {sent} bytes, though this host's interface takes {route}: larger ones got no answer, so a link on the \
+             way may carry less"
+        )
+    })
+}
+
 /// Warns of segments in the testbed, by the run's record, that are smaller than `--mss` asks for, and of a kernel's buffer that
 /// lost packets over UDP.
 pub fn warn_of_limits_in_testbed(run: &Run, record: &str, outcome: &Outcome) {
@@ -267,6 +288,10 @@ pub fn warn_of_limits(run: &Run, measured: &Measured) {
             "warning: the streams have packets of different sizes, {least} to {most} bytes: some lost the first packets that they \
              sent; 'stream_mtus' in the record has them"
         );
+    }
+    if let Some(warning) = smaller_packets(run, measured.sender.mtu).filter(|_| measured.sender.stream_mtus.is_empty())
+    {
+        errln!("warning: {warning}");
     }
     if run.transport.protocol() != Protocol::Tcp {
         // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
