@@ -121,7 +121,7 @@ fn one_port_takes_no_udt() {
     let words =
         format!("measure {} --transport udt --token-file {}", stage.server.address, stage.at("token").display());
     let (code, text) = error(&common::fullpipe(&words));
-    assert!(code == 4 && text.contains("measure TCP, or ask its operator"), "{code} {text}");
+    assert!(code == 4 && text.contains("measure over TCP, or ask its operator"), "{code} {text}");
 }
 
 #[test]
