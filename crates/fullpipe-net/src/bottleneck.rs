@@ -38,7 +38,7 @@ pub(crate) struct Evidence {
 /// Names the bottleneck of a run: the first of these that holds.
 ///
 /// 1. The run reached 95% of the pacing rate, or of the path's capacity if that is known.
-/// 2. The receiver's program emptied its sockets too late: a processor.
+/// 2. The receiver's program emptied its sockets too late, and the path's capacity is not known: a processor.
 /// 3. It kept to a given rate whatever was lost, and more was lost than a path loses that has room: a processor that was used by
 ///    more than 90%; else the path, if a queue stood in most samples and its capacity is not known; else the rate. A window that is
 ///    full then waits for what was lost.

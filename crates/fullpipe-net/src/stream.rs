@@ -286,7 +286,7 @@ pub struct Settings {
     pub segment_bytes: Option<u32>,
     /// Largest packet of the path as this host knows it, bytes.
     pub packet_bytes: Option<u32>,
-    /// Messages of datagrams that the socket has dropped, as it had no room for them; see [`crate::sys::dropped`].
+    /// Messages of datagrams that the socket has dropped, mostly as it had no room for them; see [`crate::sys::dropped`].
     pub dropped: Option<u32>,
 }
 

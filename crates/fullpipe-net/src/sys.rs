@@ -130,8 +130,8 @@ pub fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> 
     Ok(value)
 }
 
-/// Returns how many messages a socket has dropped on arrival, mostly as it had no room for them (`SO_MEMINFO`, Linux 4.12;
-/// include/uapi/linux/sock_diag.h). Segments that the kernel has joined count as one.
+/// Returns how many messages a socket has dropped on arrival, as it had no room for them or their checksum was wrong (`SO_MEMINFO`,
+/// Linux 4.12; include/uapi/linux/sock_diag.h). Segments that the kernel has joined count as one.
 ///
 /// # Errors
 /// The kernel does not tell.

@@ -78,8 +78,8 @@ pub struct EndInfo {
     /// packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stream_mtus: Vec<u32>,
-    /// Messages that the streams' sockets had no room for, over UDT and UDP, if the kernel tells. Segments that it has joined
-    /// count as one.
+    /// Messages that the streams' sockets have dropped, over UDT and UDP, if the kernel tells: there was no room for them, or their
+    /// checksum was wrong. Segments that it has joined count as one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_drops: Option<u64>,
     /// Network interface that the streams use.
