@@ -7,8 +7,9 @@ use std::time::Duration;
 use fullpipe_net::wire::ProofKey;
 use fullpipe_path::{Host, Rate, Time};
 
+use super::round_trip::round_trip;
 use super::streams::hear;
-use super::{hear_greeting, round_trip, unless_stopped};
+use super::{hear_greeting, unless_stopped};
 use crate::connection::dial::{self, ControlChannel};
 use crate::connection::endpoint::SshEndpoint;
 use crate::connection::session::Session;

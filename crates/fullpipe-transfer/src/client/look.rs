@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use super::round_trip::far_away;
 use super::streams::hear;
-use super::{Between, NOT_HERE, Way, between, call, far_away, greet, here, limited, tell_list, unless_stopped};
+use super::{Between, NOT_HERE, Way, between, call, greet, here, limited, tell_list, unless_stopped};
 use crate::connection::dial;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::join;

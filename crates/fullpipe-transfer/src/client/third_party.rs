@@ -11,8 +11,9 @@ use fullpipe_net::stream::DataStream;
 use fullpipe_path::text;
 
 use super::look::{Each, Looked, compared_there, counted, deleted_there, unblocked};
+use super::round_trip::round_trip;
 use super::streams::{DataPort, hear, ready};
-use super::{Between, Finished, Order, Sending, Way, call, greet, round_trip, unless_stopped};
+use super::{Between, Finished, Order, Sending, Way, call, greet, unless_stopped};
 use crate::connection::dial::{self, ControlChannel, SshConnection};
 use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use crate::connection::join;
