@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use crate::config::Config;
 use crate::connection::{Agreed, Connection};
 use crate::cookie::Cookies;
-use crate::handshake::{HANDSHAKE_BYTES, Handshake, Kind, draw_socket_id, peer_ip};
+use crate::handshake::{HANDSHAKE_BYTES, Handshake, Kind, draw_socket_id, is_socket_id, peer_ip};
 
 /// What a listener makes of a datagram.
 #[derive(Debug)]
@@ -46,7 +46,8 @@ impl Listener {
     pub fn handle_datagram(&mut self, now_ns: u64, from: SocketAddr, datagram: &[u8]) -> Request {
         let Some((request, 0)) = Handshake::from_datagram(datagram) else { return Request::Ignored };
         match request.kind {
-            Kind::Regular => {
+            // An answer to no socket would itself be a request: two listeners could be made to answer each other without end.
+            Kind::Regular if is_socket_id(request.socket_id) => {
                 let answer = Handshake { cookie: self.cookies.cookie(now_ns, &from), ..request };
                 Request::Answer(answer.datagram(request.socket_id, 0))
             }

@@ -51,6 +51,21 @@ fn the_answer_is_repeated_by_the_connection_that_was_accepted() {
 }
 
 #[test]
+fn an_answer_is_no_request() {
+    let mut listeners = [1, 2].map(|secret| Listener::new(Config::default(), 4, [secret; 32]));
+    let mut answers = 0;
+    for socket_id in [7, 0, 1 << 31] {
+        let mut datagram = Handshake { socket_id, ..request() }.datagram(0, 0);
+        // Whoever forged the address has each listener answer the other.
+        for (n, from) in [A, B, A].into_iter().enumerate() {
+            let Request::Answer(answer) = listeners[n % 2].handle_datagram(0, address(from), &datagram) else { break };
+            (datagram, answers) = (answer, answers + 1);
+        }
+    }
+    assert_eq!(answers, 1);
+}
+
+#[test]
 fn a_caller_that_nobody_answers_gives_up_after_three_seconds() {
     let mut caller = Caller::new(0, Config::default(), address(B), [2; 16]);
     let (mut now, mut requests) = (0, 0);
