@@ -5,7 +5,8 @@ use crate::loss_report::LossReport;
 use crate::packet::{ACK, ACK2, ControlHeader, HANDSHAKE, HEADER_BYTES, KEEP_ALIVE, NAK, SHUTDOWN};
 use crate::seq::SEQ_MASK;
 
-/// Longest RTT and RTT variance that are believed, microseconds: half a minute.
+/// Longest RTT and RTT variance that are believed, microseconds: half a minute. libudt measures by the wall clock, whose steps may
+/// make them longer for a while.
 const MAX_RTT_US: u32 = 30_000_000;
 
 /// A full ACK (section 2, type 0x2).
@@ -85,8 +86,8 @@ fn parse_ack(info: u32, body: &[u8]) -> Option<Control<'_>> {
     Some(Control::Ack(Ack {
         ack_seq: info & SEQ_MASK,
         data_seq,
-        rtt_us: word(1).filter(|rtt| *rtt <= MAX_RTT_US)?,
-        rtt_variance_us: word(2).filter(|variance| *variance <= MAX_RTT_US)?,
+        rtt_us: word(1)?.min(MAX_RTT_US),
+        rtt_variance_us: word(2)?.min(MAX_RTT_US),
         available_packets: word(3).filter(|n| *n <= i32::MAX as u32)?,
         rates,
     }))
@@ -167,10 +168,15 @@ mod tests {
         let ack = Ack { ack_seq: 9, data_seq: 3, rtt_us: 1, rtt_variance_us: 5, available_packets: 2, rates: None };
         let mut body = Vec::new();
         ack.append(&mut body);
-        for (at, byte) in [(0, 0x80), (4, 0x80), (8, 0x7f), (12, 0xff)] {
+        for (at, byte) in [(0, 0x80), (12, 0xff)] {
             let mut bad = body.clone();
             bad[at] = byte;
             assert_eq!(again(ACK, 9, &bad), None, "byte {at}");
+        }
+        for (at, rtt_us, rtt_variance_us) in [(4, MAX_RTT_US, 5), (8, 1, MAX_RTT_US)] {
+            let mut long = body.clone();
+            long[at] = 0x7f;
+            assert_eq!(again(ACK, 9, &long), Some(Control::Ack(Ack { rtt_us, rtt_variance_us, ..ack })), "byte {at}");
         }
         for length in [0, 1, 3, 5, 15, 17, 20, 23] {
             assert_eq!(again(ACK, 9, &vec![0; length]), None, "{length} bytes");
