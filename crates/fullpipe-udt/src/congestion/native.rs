@@ -1,5 +1,5 @@
 //! UDT's native congestion control (section 7.2): additive increase by decades of the free capacity, multiplicative decrease by
-//! an eighth for each of a few NAKs of a congestion period.
+//! a ninth for each of a few NAKs of a congestion period.
 //!
 //! It follows libudt 4.11 where that differs from the draft, since the papers measured libudt; each difference is named where it
 //! is. Two things of libudt are left out: it rounds the period up to whole microseconds after a decrease, which at 10 Gb/s
@@ -19,9 +19,9 @@ const INITIAL_PERIOD_NS: f64 = 1_000.0;
 const MIN_INCREASE: f64 = 0.01;
 /// Beta of section 7.2.
 const BETA: f64 = 0.000_001_5;
-/// Factor of the period at a decrease: the rate falls by an eighth (section 7.2).
+/// Factor of the period at a decrease: the rate falls by a ninth (section 7.2).
 const DECREASE: f64 = 1.125;
-/// NAKs of a congestion period that can decrease the rate: 0.875^5 is nearly a half. libudt counts NAKs; the draft counts
+/// NAKs of a congestion period that can decrease the rate: (8/9)^5 is 0.55. libudt counts NAKs; the draft counts
 /// decreases (DecCount), and has six.
 const MAX_DECREASING_NAKS: u32 = 5;
 /// After a decrease, the increase assumes this part of the capacity to be free until the old rate is reached again (libudt).

@@ -91,7 +91,7 @@ fn the_decrease_of_the_control_follows_the_closed_form() {
         let pps = rate / f64::from(mss);
         let mut control = Native::new(0, 1 << 31, 1);
         control.on_timeout(0, &Path { arrival_pps: pps, ..path(pps, mss) });
-        // Each NAK begins a congestion period: the rate falls by an eighth.
+        // Each NAK begins a congestion period: the rate falls by a ninth.
         for n in 1u32..=8 {
             let sent = (1 << 31) + u64::from(n) * 1000;
             control.on_loss(0, sent - 500, &Path { largest_sent: sent, ..path(pps, mss) });
@@ -141,7 +141,7 @@ fn the_rate_of_a_connection_follows_the_closed_form() {
         let packets = (pair.a.connection.snapshot(0).counters.pkt_sent - sent) as f64;
         let integral = (from + rate_of(&pair)) / 2.0 * pps * seconds;
         assert!((packets / integral - 1.0).abs() < 0.02, "{rate}: {packets} packets, not {integral}");
-        // One more loss: the rate falls by an eighth.
+        // One more loss: the rate falls by a ninth.
         let (before, naks) = (rate_of(&pair), pair.a.connection.snapshot(0).counters.pkt_recv_nak);
         lose.set(true);
         while pair.a.connection.snapshot(0).counters.pkt_recv_nak == naks {
