@@ -16,6 +16,8 @@ use crate::sys;
 
 /// Calls that receive, at most, before timers and senders get their turn.
 const MAX_RECEIVES: usize = 8;
+/// Messages that are received with one call before the other end has shown the token.
+const UNPROVEN_MESSAGES: usize = 2;
 /// Bytes of data packets that are handed to the kernel with one call, at most.
 const MAX_TRANSMIT_BYTES: usize = 1 << 20;
 /// Room that a writer is woken for: this part of what there is at the beginning, and at most so many bytes.
@@ -88,6 +90,8 @@ impl Unsent {
 
 struct State {
     connection: Connection,
+    /// The latest instant that the connection has been told, ns.
+    told_ns: u64,
     /// What is to be sent before anything else of the connection's.
     unsent: Unsent,
     /// When the driver wakes of itself, ns; 0 while it is awake or has been woken.
@@ -111,6 +115,13 @@ struct State {
 }
 
 impl State {
+    /// The instant to tell the connection. Another thread may have told it a later one than the driver read before it waited for
+    /// the lock; the connection would take the earlier one for a step of the clock, and go on faster.
+    fn instant(&mut self, now_ns: u64) -> u64 {
+        self.told_ns = self.told_ns.max(now_ns);
+        self.told_ns
+    }
+
     /// Drops what a reader wants dropped. Returns whether the other end waits for the room that this makes.
     fn discard(&mut self) -> bool {
         let mut waits = false;
@@ -162,6 +173,7 @@ impl Driven {
         let connection_room = connection.room_bytes();
         let state = State {
             connection,
+            told_ns: 0,
             unsent: Unsent::default(),
             sleeps_until_ns: 0,
             error: None,
@@ -195,12 +207,16 @@ impl Driven {
 
     fn drive(&self) {
         sys::exact_timers();
-        let mut buffer = vec![0; RECEIVE_BYTES * sys::MAX_MESSAGES];
+        // Who has not shown the token yet may not fill more.
+        let mut buffer = vec![0; RECEIVE_BYTES * UNPROVEN_MESSAGES];
         let (mut turn_ns, mut look_ns) = (sys::now_ns(), 0);
         loop {
             let before_ns = std::mem::replace(&mut turn_ns, sys::now_ns());
             let received = if turn_ns < look_ns { Ok(0) } else { self.receive(turn_ns, &mut buffer) };
             let mut state = self.lock();
+            if state.arrived.is_none() && buffer.len() < RECEIVE_BYTES * sys::MAX_MESSAGES {
+                buffer = vec![0; RECEIVE_BYTES * sys::MAX_MESSAGES];
+            }
             match received.and_then(|bytes| self.work(&mut state, turn_ns).map(|()| bytes)) {
                 Ok(0) => {}
                 Ok(bytes) => look_ns = turn_ns + self.nap_ns(&state, bytes, turn_ns - before_ns),
@@ -246,6 +262,7 @@ impl Driven {
             let (mut state, mut messages) = (None, 0);
             for (one, message) in arrived.zip(buffer.chunks(RECEIVE_BYTES)) {
                 let state = state.get_or_insert_with(|| self.lock());
+                let now_ns = state.instant(now_ns);
                 let at_ns = one.at_ns.unwrap_or(now_ns);
                 state.connection.handle_datagrams_of(now_ns, at_ns, &message[..one.bytes], one.segment_bytes);
                 bytes += one.bytes;
@@ -254,7 +271,7 @@ impl Driven {
             if let Some(mut state) = state {
                 state.discard();
             }
-            if messages < sys::MAX_MESSAGES {
+            if messages < buffer.len() / RECEIVE_BYTES {
                 break;
             }
         }
@@ -263,6 +280,7 @@ impl Driven {
 
     /// Timers, and everything that may be sent now and that the kernel has room for.
     fn work(&self, state: &mut State, now_ns: u64) -> io::Result<()> {
+        let now_ns = state.instant(now_ns);
         state.connection.handle_timeout(now_ns);
         if !state.unsent.bytes.is_empty() {
             state.unsent.send(&self.datagrams)?;
@@ -324,7 +342,8 @@ impl Driven {
             if state.is_over() {
                 return Err(state.end());
             }
-            let written = state.connection.write(sys::now_ns(), from);
+            let now_ns = state.instant(sys::now_ns());
+            let written = state.connection.write(now_ns, from);
             if written > 0 || from.is_empty() {
                 self.nudge(&mut state);
                 return Ok(written);
@@ -384,7 +403,15 @@ impl Driven {
             if !full {
                 state.to_discard = 0;
             }
-            state = self.wait_readable(state)?;
+            state = match self.wait_readable(state) {
+                Ok(state) => state,
+                Err(error) => {
+                    let mut state = self.lock();
+                    state.to_discard = 0;
+                    let dropped = (state.read_bytes - before) as usize;
+                    return if dropped > 0 { Ok(dropped) } else { Err(error) };
+                }
+            };
         }
     }
 
@@ -430,7 +457,8 @@ impl Driven {
     /// Ends the sending direction, and waits until everything has been acknowledged.
     pub(super) fn finish(&self) -> io::Result<()> {
         let mut state = self.lock();
-        state.connection.finish(sys::now_ns());
+        let now_ns = state.instant(sys::now_ns());
+        state.connection.finish(now_ns);
         self.rouse(&mut state);
         while !state.is_over() {
             state = self.writable.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -457,10 +485,11 @@ impl Driven {
         if state.is_over() {
             return;
         }
-        how(&mut state.connection, sys::now_ns());
+        let now_ns = state.instant(sys::now_ns());
+        how(&mut state.connection, now_ns);
         // The other end needs no more data.
         state.unsent.bytes.clear();
-        let _ = self.work(&mut state, sys::now_ns());
+        let _ = self.work(&mut state, now_ns);
         self.tell(&mut state);
         self.rouse(&mut state);
     }
