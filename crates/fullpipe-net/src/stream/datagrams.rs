@@ -31,6 +31,8 @@ pub(super) const MAX_PACKET_BYTES: u32 = 9000;
 const IPV4_HEADER_BYTES: u32 = 20;
 const IPV6_HEADER_BYTES: u32 = 40;
 const UDP_HEADER_BYTES: u32 = 8;
+/// Bytes that the kernel holds of calls which wait to be handled, its bookkeeping not included: some hundred.
+const CALLS_BUFFER_BYTES: i32 = 128 << 10;
 /// The kernel's buffers of a UDP socket. A receiver's must hold what arrives while its thread waits for a processor.
 pub const UDP_BUFFER: Size = Size(16_000_000);
 
@@ -65,10 +67,12 @@ impl Departure {
 impl Datagrams {
     /// Binds a socket to an address that nobody else has, nor can get while the socket is there.
     pub(super) fn bind(address: SocketAddr) -> io::Result<Datagrams> {
-        Datagrams::bind_as(address, false)
+        let datagrams = Datagrams::unbound(address)?;
+        SockRef::from(&datagrams.socket).bind(&address.into())?;
+        Ok(datagrams)
     }
 
-    /// Binds a socket to the first port of a range that is free. Port 0 lets the kernel choose.
+    /// Binds a socket to the first port of a range that is free, where callers call. Port 0 lets the kernel choose.
     pub(super) fn listen(local: SocketAddr, (first, last): (u16, u16)) -> Result<Datagrams, NetError> {
         let mut bound = Err(io::ErrorKind::AddrInUse.into());
         for port in first..=last {
@@ -79,13 +83,21 @@ impl Datagrams {
                 break;
             }
         }
+        let listening = bound.and_then(|bound| {
+            // Only now: two listeners of a user must not have one port.
+            SockRef::from(&bound.socket).set_reuse_port(true)?;
+            // Calls are short. In a flood of them, those that wait must not be seconds old.
+            sys::set_int_option(bound.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, CALLS_BUFFER_BYTES)?;
+            Ok(bound)
+        });
         let address = || format!("{}, data ports {first} to {last} over UDP", local.ip());
-        bound.map_err(|source| NetError::Listen { address: address(), source })
+        listening.map_err(|source| NetError::Listen { address: address(), source })
     }
 
-    /// Opens another socket on the port of this one, and on the address `to` that a caller has called, which hears that caller
-    /// alone: the kernel prefers it to this one's for datagrams from the caller's address. For UDP the kernel lets any user share
-    /// a port that its owner shares, so this socket shares its own only meanwhile.
+    /// Opens another socket on the port of this one, which listens, and on the address `to` that a caller has called. It hears that
+    /// caller alone: the kernel prefers it to this one for datagrams from the caller's address. Both share the port by
+    /// `SO_REUSEPORT`, which lets nobody else share it but this user: `SO_REUSEADDR` lets any (`udp_lib_lport_inuse`,
+    /// net/ipv4/udp.c).
     pub(super) fn for_caller(&self, from: SocketAddr, to: Option<IpAddr>, dscp: Option<Dscp>) -> io::Result<Datagrams> {
         let own = self.local_address().ok_or(io::ErrorKind::NotFound)?;
         let local = match (to, from) {
@@ -96,35 +108,28 @@ impl Datagrams {
             (Some(to), _) => SocketAddr::new(to, own.port()),
             (None, _) => own,
         };
-        let owner = SockRef::from(&self.socket);
-        owner.set_reuse_address(true)?;
-        let bound = Datagrams::bind_as(local, true);
-        owner.set_reuse_address(false)?;
-        let bound = bound?;
-        bound.connect(from)?;
+        let datagrams = Datagrams::unbound(local)?;
         if let Some(dscp) = dscp {
-            socket::set_dscp(bound.as_fd(), dscp, local.is_ipv6())?;
+            socket::set_dscp(datagrams.as_fd(), dscp, local.is_ipv6())?;
         }
-        Ok(bound)
+        let socket = SockRef::from(&datagrams.socket);
+        socket.set_reuse_port(true)?;
+        // Until it is connected it may hear other callers.
+        socket.bind(&local.into())?;
+        datagrams.connect(from)?;
+        Ok(datagrams)
     }
 
     /// Binds a socket that will connect to `to` to this host's end.
     pub(super) fn bind_from(from: &LocalEnd, to: SocketAddr) -> Result<Datagrams, NetError> {
-        let opening = || system("opening a UDP socket");
-        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP)).map_err(opening())?;
-        from.bind(&socket, to)?;
-        Datagrams::of(socket, to).map_err(opening())
+        let datagrams = Datagrams::unbound(to).map_err(system("opening a UDP socket"))?;
+        from.bind(&SockRef::from(&datagrams.socket), to)?;
+        Ok(datagrams)
     }
 
-    fn bind_as(address: SocketAddr, shares: bool) -> io::Result<Datagrams> {
+    /// Opens a socket of an address's family, with all that these sockets have in common.
+    fn unbound(address: SocketAddr) -> io::Result<Datagrams> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-        socket.set_reuse_address(shares)?;
-        socket.bind(&address.into())?;
-        Datagrams::of(socket, address)
-    }
-
-    /// Sets what all of these sockets have. `address` is of the socket's family.
-    fn of(socket: Socket, address: SocketAddr) -> io::Result<Datagrams> {
         socket.set_nonblocking(true)?;
         let socket = UdpSocket::from(socket);
         // An answer that arrives in pieces would not show that the path carries packets of its size.
@@ -186,7 +191,8 @@ impl Datagrams {
                 *slot = Leaving { bytes, at_ns: departure.after(before).first_ns };
                 (count, before) = (count + 1, before + bytes.len() / segment_bytes);
             }
-            let handed_over = match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
+            let send = || sys::send_datagrams(self.socket.as_fd(), &some[..count], size);
+            let handed_over = match past_icmp(send) {
                 Ok(messages) => messages.max(1),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
                 // The kernel or the route cannot cut (EIO without checksums, EINVAL before 4.18).
@@ -199,7 +205,7 @@ impl Datagrams {
             sent += some[..handed_over].iter().map(|message| message.bytes.len()).sum::<usize>();
         }
         for datagram in bytes[sent..].chunks(segment_bytes) {
-            match self.socket.send(datagram) {
+            match past_icmp(|| self.socket.send(datagram)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
                 other => other.map(drop).or_else(lost_or)?,
             }
@@ -234,10 +240,21 @@ impl Datagrams {
     /// [`RECEIVE_BYTES`] on.
     pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<impl Iterator<Item = Arrived> + use<>> {
         loop {
+            match self.receive_or_too_long(into) {
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Receives as [`Datagrams::receive`] does. The error `EMSGSIZE` tells that, as an ICMP message has it, an earlier datagram was
+    /// too long for the path.
+    pub(super) fn receive_or_too_long(&self, into: &mut [u8]) -> io::Result<impl Iterator<Item = Arrived> + use<>> {
+        loop {
             match sys::receive_datagrams(self.socket.as_fd(), into, RECEIVE_BYTES) {
-                // An ICMP message to an earlier datagram. A peer that is really gone is noticed by its silence.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNREFUSED)) => {}
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EHOSTUNREACH | libc::ENETUNREACH)) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A peer that is really gone is noticed by its silence.
+                Err(error) if is_of_icmp(&error) && error.raw_os_error() != Some(libc::EMSGSIZE) => {}
                 other => return other,
             }
         }
@@ -251,8 +268,8 @@ impl Datagrams {
         let got = match recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut control), MsgFlags::empty()) {
             Ok(got) => got,
             Err(Errno::EAGAIN) => return Ok(None),
-            // An ICMP message to an earlier answer.
-            Err(Errno::ECONNREFUSED) => return Ok(Some(Received::default())),
+            // Of an earlier answer.
+            Err(error) if is_of_icmp(&error.into()) => return Ok(Some(Received::default())),
             Err(error) => return Err(error.into()),
         };
         let to = got.cmsgs()?.find_map(|message| match message {
@@ -359,11 +376,42 @@ fn message_bytes(segment_bytes: usize) -> usize {
     segment_bytes * (MAX_SEND_BYTES / segment_bytes).clamp(1, MAX_SEGMENTS)
 }
 
+/// Whether an error is one that an ICMP message may have left at the socket (icmp_err_convert, net/ipv4/icmp.c;
+/// icmpv6_err_convert, net/ipv6/icmp.c; EMSGSIZE is of a packet that was too long). The next call reports it, and is no more than
+/// that; anybody who knows the ports may have sent the message, which says nothing about the call.
+fn is_of_icmp(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EACCES
+                | libc::ECONNREFUSED
+                | libc::EHOSTDOWN
+                | libc::EHOSTUNREACH
+                | libc::EMSGSIZE
+                | libc::ENETUNREACH
+                | libc::ENONET
+                | libc::ENOPROTOOPT
+                | libc::EOPNOTSUPP
+                | libc::EPROTO
+        )
+    )
+}
+
+/// Makes a call that sends, and makes it again if it may only have reported an ICMP message.
+fn past_icmp<T>(send: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match send() {
+        Err(error) if is_of_icmp(&error) => send(),
+        other => other,
+    }
+}
+
 /// A datagram that could not be sent for a reason that may pass is one that the path has lost.
 fn lost_or(error: io::Error) -> io::Result<()> {
     match error.raw_os_error() {
-        Some(libc::ENOBUFS | libc::ENOMEM | libc::ECONNREFUSED | libc::EINTR | libc::EPERM) => Ok(()),
-        Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => Ok(()),
+        Some(libc::ENOBUFS | libc::ENOMEM | libc::EINTR | libc::EPERM | libc::ENETDOWN) => Ok(()),
+        // Reported twice, it is of this very datagram.
+        Some(libc::EMSGSIZE) => Err(error),
+        _ if is_of_icmp(&error) => Ok(()),
         _ => Err(error),
     }
 }
@@ -388,6 +436,55 @@ mod tests {
         datagrams.connect("[::ffff:127.0.0.1]:9".parse().unwrap()).unwrap();
         let discover = sys::int_option(datagrams.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap();
         assert_eq!(discover, libc::IP_PMTUDISC_DO);
+    }
+
+    /// Sends the ICMP message that a router would send about a datagram of `about`, which is connected.
+    fn forge_icmp(about: &Datagrams, (kind, code): (u8, u8)) -> io::Result<()> {
+        let ends = [about.local_address(), about.peer_address()];
+        let [Some(SocketAddr::V4(from)), Some(SocketAddr::V4(to))] = ends else { panic!("{ends:?}") };
+        let mut message = vec![kind, code, 0, 0, 0, 0, 0xff, 0xff];
+        // The datagram's headers: IPv4, DF, UDP.
+        message.extend([0x45, 0, 0, 128, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+        message.extend(from.ip().octets());
+        message.extend(to.ip().octets());
+        message.extend([from.port().to_be_bytes(), to.port().to_be_bytes(), 108_u16.to_be_bytes(), [0, 0]].concat());
+        let sum = message.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum::<u32>();
+        message[2..4].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+        let raw = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?;
+        raw.bind(&SocketAddr::from((*to.ip(), 0)).into())?;
+        raw.send_to(&message, &SocketAddr::from((*from.ip(), 0)).into()).map(drop)
+    }
+
+    /// Who knows two ports can forge such messages, and a firewall that rejects for a moment sends them. To forge takes root.
+    #[test]
+    fn what_icmp_messages_say_ends_nothing() {
+        let [ours, theirs] = ["127.0.0.77:0", "127.0.0.78:0"].map(|at| Datagrams::bind(at.parse().unwrap()).unwrap());
+        ours.connect(theirs.local_address().unwrap()).unwrap();
+        let mut buffer = vec![0; 4 * RECEIVE_BYTES];
+        for (message, error) in [
+            ((3, 2), libc::ENOPROTOOPT),
+            ((3, 3), libc::ECONNREFUSED),
+            ((3, 4), libc::EMSGSIZE),
+            ((3, 7), libc::EHOSTDOWN),
+            ((3, 13), libc::EHOSTUNREACH),
+            ((12, 0), libc::EPROTO),
+        ] {
+            let forge = || forge_icmp(&ours, message);
+            if forge().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+                return eprintln!("skipped: it needs root");
+            }
+            let reported = sys::int_option(ours.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR).unwrap();
+            assert_eq!(reported, error, "{message:?}: forged");
+            forge().unwrap();
+            assert_eq!(ours.receive(&mut buffer).unwrap().count(), 0, "{message:?}");
+            for datagrams in [1, 2] {
+                forge().unwrap();
+                assert_eq!(ours.send(&[5; 200][..100 * datagrams], 100).unwrap(), 100 * datagrams, "{message:?}");
+                let arrived = theirs.receive(&mut buffer).unwrap().map(|one| one.bytes).sum::<usize>();
+                assert_eq!(arrived, 100 * datagrams, "{message:?}");
+            }
+            assert!(ours.segments.load(Ordering::Relaxed), "{message:?}");
+        }
     }
 
     #[test]

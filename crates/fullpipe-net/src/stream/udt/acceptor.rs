@@ -1,6 +1,6 @@
 //! Takes UDT streams on a port of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +18,7 @@ use super::data_stream::UdtDataStream;
 use super::driver::Driven;
 use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::error::{NetError, system};
-use crate::stream::datagrams::{Datagrams, RECEIVE_BYTES, Received};
+use crate::stream::datagrams::{Datagrams, MAX_PACKET_BYTES, RECEIVE_BYTES, Received};
 use crate::stream::{Acceptor, DataStream, Expected, PreambleCheck};
 use crate::{socket, sys};
 
@@ -28,6 +28,8 @@ const MAX_CONNECTIONS: usize = 256;
 const LIMITS: CallerLimits = CallerLimits { callers: 128, deadline_ns: 10_000_000_000 };
 /// Packets that a connection may send before it has shown the token. It has no memory for more.
 const UNPROVEN_PACKETS: u64 = INITIAL_WINDOW_PACKETS as u64;
+/// The longest of datagrams that belong to another caller, bytes: requests may try packets as long as this.
+const STRAY_BYTES: usize = MAX_PACKET_BYTES as usize;
 /// Requests that are handled before the streams that have come are handed out.
 const BATCH: usize = 256;
 
@@ -48,6 +50,8 @@ pub struct UdtAcceptor<const N: usize> {
     callers: Callers<N>,
     /// These connections, by their numbers.
     waiting: BTreeMap<u64, Caller>,
+    /// Datagrams that came to the socket of another caller before it was connected.
+    strays: VecDeque<(Vec<u8>, Received)>,
     check: PreambleCheck<N>,
     rate: Option<f64>,
     dscp: Option<Dscp>,
@@ -93,6 +97,7 @@ impl<const N: usize> UdtAcceptor<N> {
             listener,
             callers: Callers::new(limits, expected.peer),
             waiting: BTreeMap::new(),
+            strays: VecDeque::new(),
             check: expected.check,
             rate: rate(transport),
             dscp: transport.dscp,
@@ -105,8 +110,14 @@ impl<const N: usize> UdtAcceptor<N> {
     fn hear(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; RECEIVE_BYTES];
         for _ in 0..BATCH {
-            let Some(Received { bytes, from, to }) = self.datagrams.receive_from(&mut buffer)? else { break };
-            match self.listener.handle_datagram(sys::now_ns(), from, &buffer[..bytes]) {
+            let (datagram, Received { bytes, from, to }) = match self.strays.pop_front() {
+                Some(stray) => stray,
+                None => match self.datagrams.receive_from(&mut buffer)? {
+                    Some(received) => (buffer[..received.bytes].to_vec(), received),
+                    None => break,
+                },
+            };
+            match self.listener.handle_datagram(sys::now_ns(), from, &datagram) {
                 Request::Ignored => {}
                 // An answer that cannot be sent is lost; the request comes again.
                 Request::Answer(answer) => {
@@ -154,8 +165,15 @@ impl<const N: usize> UdtAcceptor<N> {
     }
 
     /// Gives a connection a socket and a driver of its own.
-    fn start(&self, connection: Connection, from: SocketAddr, to: Option<IpAddr>) -> io::Result<Arc<Driven>> {
+    fn start(&mut self, connection: Connection, from: SocketAddr, to: Option<IpAddr>) -> io::Result<Arc<Driven>> {
         let datagrams = self.datagrams.for_caller(from, to, self.dscp)?;
+        let mut buffer = [0; STRAY_BYTES];
+        for _ in 0..BATCH {
+            let Some(received) = datagrams.receive_from(&mut buffer)? else { break };
+            if received.from != from {
+                self.strays.push_back((buffer[..received.bytes].to_vec(), received));
+            }
+        }
         Driven::start(connection, datagrams, self.rate, Some(self.arrived.clone()))
     }
 }
@@ -284,17 +302,46 @@ mod tests {
         }
     }
 
-    /// Another user, too, would get what is sent to a port that is shared.
+    /// Binds a socket that shares its port with whoever else does, by both options or by one.
+    fn share(at: SocketAddr, port_as_well: bool) -> io::Result<()> {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(port_as_well)?;
+        socket.bind(&at.into())
+    }
+
+    /// Another user would get what is sent to a port that is shared. To be another user takes root.
     #[test]
-    fn nobody_can_share_the_port() {
+    fn nobody_else_can_share_the_port() {
         let mut acceptor = acceptor_on([0, 0, 0, 0].into());
+        let port = acceptor.address.port();
         let _connected = call_at(&mut acceptor, [127, 0, 0, 1].into(), [127, 0, 0, 1].into());
-        for address in [[0, 0, 0, 0], [127, 0, 0, 1], [127, 0, 0, 9]] {
-            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
-            socket.set_reuse_address(true).unwrap();
-            let bound = socket.bind(&SocketAddr::from((address, acceptor.address.port())).into());
-            assert_eq!(bound.map_err(|e| e.kind()), Err(io::ErrorKind::AddrInUse), "{address:?}");
-        }
+        let caller = acceptor.waiting.pop_first().unwrap().1;
+        let nobody_shares = |addresses: &[[u8; 4]]| {
+            for address in addresses {
+                let at = SocketAddr::from((*address, port));
+                assert_eq!(share(at, false).map_err(|e| e.kind()), Err(io::ErrorKind::AddrInUse), "{at}");
+                let another = std::thread::spawn(move || {
+                    // SAFETY: the call has no memory; it changes the user of this thread alone, which ends.
+                    let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) } == 0;
+                    changed.then(|| share(at, true).map_err(|e| e.kind()))
+                });
+                assert!(matches!(another.join().unwrap(), None | Some(Err(io::ErrorKind::AddrInUse))), "{at}");
+            }
+        };
+        nobody_shares(&[[0, 0, 0, 0], [127, 0, 0, 1], [127, 0, 0, 9]]);
+        // All streams have come.
+        drop(acceptor);
+        nobody_shares(&[[0, 0, 0, 0], [127, 0, 0, 1]]);
+        caller.driven.reset();
+    }
+
+    /// Two sessions of one user never listen on one port.
+    #[test]
+    fn two_acceptors_have_two_ports() {
+        let first = acceptor();
+        let taken = (first.address.port(), first.address.port());
+        assert!(Datagrams::listen(SocketAddr::from(([127, 0, 0, 1], 0)), taken).is_err());
     }
 
     #[test]

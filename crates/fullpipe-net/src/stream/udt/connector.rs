@@ -81,7 +81,7 @@ fn call(datagrams: &Datagrams, to: SocketAddr, config: Config) -> io::Result<Con
         let wait = caller.next_timeout().saturating_sub(sys::now_ns());
         sys::wait_readable([datagrams.as_fd()], wait)?;
         let mut progress = caller.handle_timeout(sys::now_ns());
-        let Some(arrived) = unless_too_long(datagrams.receive(&mut buffer), &mut caller)? else { continue };
+        let Some(arrived) = unless_too_long(datagrams.receive_or_too_long(&mut buffer), &mut caller)? else { continue };
         for (arrived, message) in arrived.zip(buffer.chunks(RECEIVE_BYTES)) {
             for datagram in message[..arrived.bytes].chunks(arrived.segment_bytes.max(1)) {
                 if let Progress::Waiting = progress {
