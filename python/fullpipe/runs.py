@@ -57,12 +57,18 @@ _NAME = re.compile(rb'"(\w+)":')
 _GROUP_ROWS = 250_000
 
 
+class _LeftOutError(RecordError):
+    """A record that can be read, and is of no use for a profile."""
+
+
 @dataclass(frozen=True)
 class Skipped:
     """A file that was skipped, and the reason."""
 
     file: Path
     reason: str
+    is_damaged: bool = True
+    """Whether it cannot be read; otherwise its run has no rate, or is none that can be compared."""
 
 
 @dataclass(repr=False)
@@ -144,10 +150,17 @@ _Source = tuple[Path, Record | None]
 """A file, and the record in it if that has been read already."""
 
 
+def _details(error: Exception) -> str:
+    """What an error says of a field, if a reader of the record can use it."""
+    if isinstance(error, KeyError):
+        return f" (no {error})"
+    return f" ({error})" if isinstance(error, OverflowError | ValueError) else ""
+
+
 def _parse(path: Path, record: Record | None) -> _Parsed:
     record = record or read_record(path)
     if why := no_comparison(record.header, record.result):
-        raise RecordError(f"{path}: {why}")
+        raise _LeftOutError(f"{path}: {why}")
     try:
         row = flatten(record.header, record.result, path.name)
         pl.DataFrame([row], schema=RUNS_SCHEMA)
@@ -157,10 +170,11 @@ def _parse(path: Path, record: Record | None) -> _Parsed:
         AttributeError, KeyError, OverflowError, TypeError, ValueError, pl.exceptions.PolarsError,
     ) as error:  # fmt: skip
         raise RecordError(
-            f"{path}: a field of its first or last line is missing or wrong ({error!r}); the file is damaged"
+            f"{path}: a field of its first or last line is missing or wrong{_details(error)}; "
+            "the file is damaged"
         ) from error
     if why := no_rate(row, record.result):
-        raise RecordError(f"{path}: has no rate: {why}")
+        raise _LeftOutError(f"{path}: has no rate: {why}")
     return _Parsed(row, *_lines(path, record.body, row["id"]), made if row["host"] is not None else None)
 
 
@@ -182,7 +196,7 @@ class _Ids:
             first, made, first_goodput = self.seen[name]
             if parsed.made is None or parsed.made == made:
                 unlike = "" if goodput == first_goodput else ", though with another result"
-                raise RecordError(f"{path}: is the same run as {first.name}{unlike}; only the first counts")
+                raise _LeftOutError(f"{path}: is the same run as {first.name}{unlike}; only the first counts")
             number += 1
             name = f"{id_}~{number}"
         self.seen[name] = path, parsed.made, goodput
@@ -200,7 +214,7 @@ def _parsed(sources: Iterable[_Source], skipped: list[Skipped]) -> Iterator[_Par
         try:
             yield ids.distinct(future.result(), path)
         except RecordError as error:
-            skipped.append(Skipped(path, str(error)))
+            skipped.append(Skipped(path, str(error), not isinstance(error, _LeftOutError)))
             warnings.warn(f"skipped {error}", stacklevel=4)
 
     cores = len(os.sched_getaffinity(0))

@@ -2,6 +2,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -122,6 +123,34 @@ def test_dynamics_and_phases_are_drawn(steady: Path, command: Command, tmp_path:
     wrong = command("report", steady, "--figure", "box", "--section", "3")
     assert wrong.returncode == 2
     assert "there is no section 3" in wrong.stderr
+
+
+def test_no_file_of_another_kind_is_replaced(steady: Path, command: Command, tmp_path: Path) -> None:
+    record = shutil.copy(next(steady.glob("*.ndjson")), tmp_path)
+    before = Path(record).read_bytes()
+    (tmp_path / "figure.svg").touch()
+    for arguments, code in (
+        (["report", steady, "-o", record], 2),
+        (["report", steady, "--figure", "box", "-o", record], 2),
+        (["analyze", steady, "--openmetrics", record, "-o", "out"], 2),
+        (["report", steady, "-o", ""], 2),
+        (["report", "", "-o", "out.html"], 2),
+        (["analyze", steady, "-o", ""], 2),
+        (["report", steady, "--section", "2"], 2),
+        # What it may have written, and what is empty.
+        (["report", steady, "--figure", "box", "-o", "figure.svg"], 0),
+        (["report", steady, "--figure", "box", "-o", "figure.svg"], 0),
+    ):
+        told = command(*arguments)
+        assert told.returncode == code, (arguments, told.stderr)
+        assert code == 0 or told.stderr.startswith("error: ") and told.stderr.count("\n") == 1, told.stderr
+    assert Path(record).read_bytes() == before
+
+
+def test_what_is_printed_nowhere_is_an_error(steady: Path, tmp_path: Path) -> None:
+    words = f"{sys.executable} -m fullpipe.cli.analyze {steady} --only profile -o {tmp_path / 'o'} >&-"
+    told = subprocess.run(words, shell=True, capture_output=True, text=True, timeout=120)
+    assert told.returncode == 5 and told.stderr.startswith("error: cannot write the output"), told
 
 
 def test_a_stored_analysis_gives_the_same_page(steady: Path, command: Command, tmp_path: Path) -> None:

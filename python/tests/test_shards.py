@@ -284,6 +284,28 @@ def test_the_commands(tmp_path: Path, small: list[RunSpec], command: Command) ->
     assert "32 runs, 32 done, 0 to do" in done.stdout
 
 
+def test_a_damaged_record_is_no_run_that_is_done(
+    tmp_path: Path, small: list[RunSpec], command: Command
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    files = [synthetic.write(tmp_path / "runs" / "small", run, samples=2) for run in small]
+    sound = command("campaign", "run", "small.toml", FULLPIPE="/bin/true")
+    assert sound.returncode == 0 and "all 32 runs are done" in sound.stderr, sound.stderr
+    files[3].write_text(files[3].read_text().replace('"goodput_bps":', '"goodput_bps":-'))
+    for arguments in (["run", "small.toml"], ["merge", "all", *shards(tmp_path, small)]):
+        if arguments[0] == "merge":
+            copy = next((tmp_path / "s2").glob("*.ndjson"))
+            copy.write_text(copy.read_text().replace('"goodput_bps":', '"goodput_bps":-'))
+        told = command("campaign", *arguments, FULLPIPE="/bin/true")
+        assert told.returncode == 1, told.stderr
+        last = told.stderr.splitlines()[-1]
+        assert last.startswith("error: 1 of 32 runs has a record that cannot be read, such as "), last
+        assert re.search(
+            "; remove it(| here and in the shard, repeat the shard), and run the same command", last
+        )
+        assert "all 32 runs are done" not in told.stderr
+
+
 def test_other_kernels_are_told_of(tmp_path: Path, small: list[RunSpec], command: Command) -> None:
     folders = shards(tmp_path, small)
     for file in folders[0].glob("*.ndjson"):

@@ -1,6 +1,7 @@
 """The commands, one file each, and how they report errors."""
 
 import io
+import logging
 import os
 import signal
 import sys
@@ -42,7 +43,12 @@ def _sentence(error: click.ClickException) -> str:
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; prints an error as one line on stderr."""
     warnings.showwarning = warn
+    # Where it may keep nothing, it says so on stderr, and works.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     _interrupt_on_signals()
+    if sys.stdout is None:
+        # It was closed. What is printed then fails, instead of being lost.
+        sys.stdout = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character gets its number, not an error.
         if isinstance(stream, io.TextIOWrapper):

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from fullpipe.cli import run, warn
-from fullpipe.cli.options import File, Folder, check_differ, fraction, refuse_flag
+from fullpipe.cli.options import File, Folder, Input, check_differ, fraction, refuse_flag
 from fullpipe.errors import FailedError
 from fullpipe.run import UDP
 from fullpipe.units import counted
@@ -93,7 +93,7 @@ def _check_usage(
 
 
 @click.command(cls=_Analyze)
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=Input())
 @click.option("-o", "--out", type=Folder(), help="Write the files into this folder. [default: DIR]")
 @click.option(
     "--only",
@@ -106,7 +106,7 @@ def _check_usage(
     "compared",
     metavar="BEFORE AFTER",
     nargs=2,
-    type=click.Path(path_type=Path),
+    type=Input(),
     callback=_two_folders,
     help="Compare the mean rates in two folders, before and after a change, instead of analysing one.",
 )
@@ -119,7 +119,7 @@ def _check_usage(
 @click.option(
     "--openmetrics",
     metavar="FILE",
-    type=File(),
+    type=File("a file of metrics", b"# "),
     help="Also write the last run of each transport and path into FILE, for Prometheus' textfile collector.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables and words.")

@@ -18,11 +18,11 @@ from fullpipe.campaign.shard import Shard, parse_shard, take
 from fullpipe.campaign.state import State, foreign, inspect, prepare
 from fullpipe.cli import run as run_command
 from fullpipe.cli import warn
-from fullpipe.cli.options import Folder, seconds
+from fullpipe.cli.options import Folder, Input, seconds
 from fullpipe.errors import FailedError
 from fullpipe.labels import gbps
 from fullpipe.program import find_binary
-from fullpipe.record import FAILED
+from fullpipe.record import FAILED, record_name, records_in
 from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec
 from fullpipe.units import counted, verb
 
@@ -163,10 +163,32 @@ def _profile(folder: Path) -> tuple[str, "Runs | None"]:
     return f"runs.parquet, samples.parquet{also} and profile.json", runs
 
 
-def _finish(folder: Path, as_json: bool) -> None:
-    names, _ = _profile(folder)
+def _finish(folder: Path, as_json: bool) -> "Runs | None":
+    names, runs = _profile(folder)
     if not as_json:
         _say(f"wrote {names} in {folder}")
+    return runs
+
+
+def _check_read(runs: "Runs | None", names: set[str], where: str = "") -> None:
+    """Checks that the records of a campaign's runs can be read.
+
+    Args:
+        runs: What was read; None if all records are of storage.
+        names: The names of the campaign's runs.
+        where: Where else the records are.
+
+    Raises:
+        FailedError: Some cannot.
+    """
+    skipped = [] if runs is None else runs.skipped
+    damaged = [one.file for one in skipped if one.is_damaged and record_name(one.file) in names]
+    if damaged:
+        n = len(damaged)
+        raise FailedError(
+            f"{n} of {counted(len(names), 'run')} {verb(n, 'has a record', 'have records')} that cannot be "
+            f"read, such as {damaged[0]}; remove {verb(n, 'it', 'them')}{where}, and run the same command again"
+        )
 
 
 def _search_of(runs: list[RunSpec], budget: str) -> "Search":
@@ -238,16 +260,16 @@ class _Job:
         """Writes the profile and the Parquet files, and reports the outcome.
 
         Raises:
-            FailedError: Some runs failed.
+            FailedError: Some runs failed, or have records that cannot be read.
         """
         failed = sum(failures.values())
-        if failed < ran or self.state.done:
-            _finish(self.folder, self.as_json)
+        read = _finish(self.folder, self.as_json) if failed < ran or self.state.done else None
         if self.as_json:
             about = {"event": "campaign", "runs": len(self.runs), **facts, "ran": ran, "failed": failed}
             print(json.dumps(about))
         if failed:
             _raise_failures(failures, len(self.runs), self.folder)
+        _check_read(read, {run.name for run in self.runs})
 
 
 def _run_all(job: _Job) -> None:
@@ -282,7 +304,7 @@ def _run_best(job: _Job, search: "Search") -> None:
 
 
 @campaign.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=Input())
 @click.option(
     "-o",
     "--out",
@@ -335,8 +357,9 @@ def run(
     """Run the missing runs of the campaign FILE, then write Parquet files and a profile.
 
     If the command was interrupted, run it again: it does only the missing runs. A failed run is noted in
-    failed.ndjson with its reason and does not stop the others. Exit codes: 0 all done, 1 some runs failed,
-    2 wrong usage or file, 3 a program is missing, 5 the output cannot be written, 130 interrupted.
+    failed.ndjson with its reason and does not stop the others. Exit codes: 0 all done, 1 some runs failed or
+    have damaged records, 2 wrong usage or file, 3 a program is missing, 5 the output cannot be written, 130
+    interrupted.
     """
     from fullpipe.campaign.schedule import cores
 
@@ -397,7 +420,7 @@ def _mixed_kernels(folder: Path, runs: "pl.DataFrame | None") -> list[str]:
 
 @campaign.command()
 @click.argument("out", type=Folder())
-@click.argument("shards", metavar="SHARD...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("shards", metavar="SHARD...", nargs=-1, required=True, type=Input())
 @click.option("--partial", is_flag=True, help="Merge what there is, even if shards or runs are missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout.")
 def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> int:
@@ -405,8 +428,8 @@ def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> 
 
     A SHARD is a folder that 'campaign run --shard' wrote. Before it writes anything, merge checks that the
     shards are of one campaign and that no shard and no run is missing or there twice. The shards stay as they
-    are. Exit codes: 0 all merged, 1 runs are missing, 2 the shards do not fit together, 5 a folder cannot be
-    read or written.
+    are. Exit codes: 0 all merged, 1 runs are missing or have damaged records, 2 the shards do not fit
+    together, 5 a folder cannot be read or written.
     """
     from fullpipe.campaign.merge import merge as merge_shards
 
@@ -435,6 +458,9 @@ def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> 
         about = {"event": "merge", "shards": len(shards), "runs": found.runs, "records": found.records}
         print(json.dumps(about | {"missing": found.missing}))
     _say(f"merged {counted(len(shards), 'shard')}: {counted(found.records, 'record')} in {out}")
+    _check_read(
+        read, {record_name(file) for file in records_in(out)}, " here and in the shard, repeat the shard"
+    )
     return 0
 
 

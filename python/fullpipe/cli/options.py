@@ -8,6 +8,8 @@ import click
 from fullpipe.errors import UsageError
 from fullpipe.units import parse_probability, parse_time
 
+EMPTY = "the name is empty, as of a variable that is not set; give one"
+
 
 def refuse_flag(name: str, value: str, what: str) -> None:
     """Refuses a value that looks like a flag: click takes whatever follows an option as its value.
@@ -21,6 +23,20 @@ def refuse_flag(name: str, value: str, what: str) -> None:
         raise click.UsageError(f"{name} needs {what}; '{value}' is not one: write './{value}' if it is")
 
 
+class Input(click.Path):
+    """A folder or file that is read. Whether it can be is found out by reading it."""
+
+    def __init__(self) -> None:
+        """Accepts every name."""
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Converts the text into a path; refuses an empty one, which would be the current folder."""
+        if value == "":
+            self.fail(EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Folder(click.Path):
     """An option that names a folder, which need not exist yet."""
 
@@ -30,6 +46,8 @@ class Folder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Converts the text into a path; refuses a file."""
+        if value == "":
+            self.fail(EMPTY, param, ctx)
         refuse_flag(_name(param), str(value), "a folder")
         if Path(value).is_file():
             self.fail(f"{value} is a file, not a folder; give another name", param, ctx)
@@ -39,14 +57,31 @@ class Folder(click.Path):
 class File(click.Path):
     """An option that names a file to write."""
 
-    def __init__(self) -> None:
-        """Accepts a file that does not exist yet."""
+    def __init__(self, kind: str, *begins: bytes) -> None:
+        """Accepts a file that does not exist yet, or one that the command may have written.
+
+        Args:
+            kind: What it will be, for messages.
+            begins: What such files begin with, in lower case.
+        """
         super().__init__(path_type=Path, dir_okay=False)
+        self.kind, self.begins = kind, begins
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Converts the text into a path; refuses a folder."""
+        """Converts the text into a path; refuses a folder, and a file of another kind."""
+        if value == "":
+            self.fail(EMPTY, param, ctx)
         refuse_flag(_name(param), str(value), "a file")
-        return super().convert(value, param, ctx)
+        super().convert(value, param, ctx)
+        path = Path(value)
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(64).lower()
+            if head and not head.startswith(self.begins):
+                self.fail(
+                    f"{path} is there, and is not {self.kind}; remove it, or give another name", param, ctx
+                )
+        return path
 
 
 def _name(param: click.Parameter | None) -> str:

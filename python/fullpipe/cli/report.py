@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from fullpipe.cli import run
-from fullpipe.cli.options import File, check_differ
+from fullpipe.cli.options import File, Input, check_differ
 from fullpipe.units import counted
 
 
@@ -33,12 +33,12 @@ class FigureName(click.ParamType[str]):
 
 
 @click.command()
-@click.argument("folders", metavar="DIR [AFTER]", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", metavar="DIR [AFTER]", nargs=-1, required=True, type=Input())
 @click.option(
     "-o",
     "--out",
     metavar="FILE",
-    type=File(),
+    type=File("a report or a figure", b"<!doctype html", b"<?xml", b"<svg"),
     help="Write to FILE. [default: report.html; with --figure, the figure's name and .svg]",
 )
 @click.option(
@@ -50,10 +50,9 @@ class FigureName(click.ParamType[str]):
     "--section",
     metavar="N",
     type=click.IntRange(min=1),
-    default=1,
-    help="Take the figure from section N of the page. [default: 1]",
+    help="With --figure, take it from section N of the page. [default: 1]",
 )
-def report(folders: tuple[Path, ...], out: Path | None, figure: str | None, section: int) -> int:
+def report(folders: tuple[Path, ...], out: Path | None, figure: str | None, section: int | None) -> int:
     """Write one self-contained HTML file about the records in DIR.
 
     With two folders of records, DIR before a change and AFTER after it, the file compares them as 'fullpipe
@@ -67,10 +66,12 @@ def report(folders: tuple[Path, ...], out: Path | None, figure: str | None, sect
         raise click.UsageError(
             f"a report is about one folder, or compares two; leave out {' '.join(map(str, folders[2:]))}"
         )
+    if section is not None and figure is None:
+        raise click.UsageError("--section is for a figure; add --figure, or leave out --section")
     if len(folders) == 2:
-        _compare(folders[0], folders[1], out, figure, section)
+        _compare(folders[0], folders[1], out, figure, section or 1)
     else:
-        _report(folders[0], out, figure, section)
+        _report(folders[0], out, figure, section or 1)
     return 0
 
 
