@@ -294,7 +294,7 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ('rate = "10gbit"', "rate = 10", ["grid 1 path rate", "'10'", "unit is missing"]),
         ('rate = "10gbit"', "", ["'rate' is missing"]),
         ('rtt = "45.6ms"', "", ["'rtt' is missing"]),
-        ('rtt = "45.6ms"', "rtt = []", ["path rtt", "at least 1 item"]),
+        ('rtt = "45.6ms"', "rtt = []", ["path rtt", "an empty list gives no runs"]),
         (
             'rate = "10gbit"',
             'rate = "10gbit"\nqueue = "8KB"',
@@ -398,6 +398,19 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ('size = "1GB"', 'size = "0B"', ["less than a byte"]),
         ('size = "1GB"', 'duration = "0s"', ["give a positive time"]),
         ("[[grid]]", "[[grid]]\nseeds = 0", ["seeds"]),
+        ("[[grid]]", "[[grid]]\nseeds = 200001", ["seeds", "at most 200000 runs"]),
+        (
+            "[[grid]]",
+            f"[[grid]]\nseeds = {[*range(400)]}\ndirection = {['send', 'receive'] * 501}",
+            ["at most"],
+        ),
+        (
+            "[[grid]]",
+            "[[grid]]\nseeds = [18446744073709551616]",
+            ["seeds", "18446744073709551616 is not allowed"],
+        ),
+        ("[[grid]]", '[[grid]]\nseeds = "five"', ["seeds: 'five' is no number of seeds, and no list"]),
+        ("[[grid]]", "[grid]", ["grid: write [[grid]]"]),
         ("[[grid]]", '[[grid]]\nsample = "1ms"', ["sample", "10ms"]),
         ("[[grid]]", "[[grid]", ["is not TOML"]),
     ],

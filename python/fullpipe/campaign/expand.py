@@ -1,9 +1,9 @@
 """Expands the grids of a campaign into runs; does no I/O."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice, product
 
-from fullpipe.campaign.file import Campaign, DiskAxes, Grid, PathAxes, StorageAxes, TransportAxes
+from fullpipe.campaign.file import MAX_RUNS, Campaign, DiskAxes, Grid, PathAxes, StorageAxes, TransportAxes
 from fullpipe.errors import UsageError
 from fullpipe.run import LINE_RATES, TUNED, DiskAccess, LabPath, MountAccess, RunSpec, bdp
 from fullpipe.tcp import ETHERNET_HEADER
@@ -91,13 +91,16 @@ def expand(campaign: Campaign) -> list[RunSpec]:
 
     Raises:
         UsageError: A combination is impossible, such as a queue smaller than a packet. The text names the
-            file and the grid.
+            file and the grid. Or there are too many runs.
     """
     runs: dict[RunSpec, None] = {}
     for index, grid in enumerate(campaign.grid):
         try:
             of_grid = _on_mounts(grid) if grid.transport is None else _on_streams(grid, grid.transport)
-            runs |= dict.fromkeys(of_grid)
+            some = list(islice(of_grid, MAX_RUNS + 1))
         except UsageError as error:
             raise UsageError(f"{campaign.place(index)} {error}") from None
+        runs |= dict.fromkeys(some)
+        if max(len(some), len(runs)) > MAX_RUNS:
+            raise UsageError(f"{campaign.place(index)}: a campaign has at most {MAX_RUNS} runs; make several")
     return list(runs)

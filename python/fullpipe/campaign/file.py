@@ -19,6 +19,10 @@ BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 4_000, 2**30 - 1
 """The range of socket buffers; the kernel accepts at most INT_MAX / 2."""
 SAMPLE_MIN_NS, SAMPLE_MAX_NS = 10_000_000, 3_600_000_000_000
 """The range of sampling intervals."""
+MAX_RUNS = 200_000
+"""Most runs of a campaign."""
+MAX_SEED = 2**64 - 1
+MAX_PORT = 2**16 - 1
 MAX_CROSS_FLOWS = 64
 """Most flows of cross traffic over TCP."""
 BLOCK_MIN_BYTES, BLOCK_MAX_BYTES = 64 << 10, 64 << 20
@@ -46,6 +50,8 @@ def _seeds(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise UsageError(f"{value} is not a number of seeds; give at least 1, or a list of seeds")
+        if value > MAX_RUNS:
+            raise UsageError(f"{value} seeds are too many; a campaign has at most {MAX_RUNS} runs")
         return list(range(1, value + 1))
     return value
 
@@ -62,6 +68,9 @@ def _buffer(value: object) -> int | None:
 def _host_name(value: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9\[][A-Za-z0-9._:%\[\]-]*", value):
         raise UsageError(f"'{value}' is not a host: write NAME, NAME:PORT or [IPv6]:PORT")
+    port = re.search(r"(?:^[^:]*|\]):(\d+)$", value)
+    if port and not 1 <= int(port[1]) <= MAX_PORT:
+        raise UsageError(f"'{value}' names no port: give one from 1 to {MAX_PORT}")
 
 
 def _lab_host(value: object) -> object:
@@ -295,7 +304,9 @@ class Grid(_Table):
     disks: DiskAxes | None = None
     storage: StorageAxes | None = None
     seeds: Annotated[
-        list[Annotated[int, Field(ge=0, strict=True)]], BeforeValidator(_seeds), Field(min_length=1)
+        list[Annotated[int, Field(ge=0, le=MAX_SEED, strict=True)]],
+        BeforeValidator(_seeds),
+        Field(min_length=1),
     ] = [1]
     sample: Annotated[int, BeforeValidator(_sample)] = 100_000_000
     direction: Axis[Literal["send", "receive"]] = ["send"]
@@ -379,8 +390,14 @@ def _explain(path: Path, error: ValidationError) -> str:
     if first["type"] == "missing":
         message = f"'{location[-1]}' is missing; add it"
         words = words[:-1]
-    elif first["type"] == "literal_error":
-        message = f"{first['input']!r} is not allowed: {message[0].lower()}{message[1:]}"
+    elif first["type"] == "list_type":
+        message = "write [[grid]], since there may be several" if location == ("grid",) else "give a list"
+        if location[-1:] == ("seeds",):
+            message = f"{first['input']!r} is no number of seeds, and no list of seeds"
+    elif first["type"] == "too_short":
+        message = "an empty list gives no runs; name a value, or leave the key out"
+    elif message.startswith("Input should"):
+        message = f"{first['input']!r} is not allowed: it {message.removeprefix('Input ')}"
     return ": ".join([str(path), *([" ".join(words)] if words else []), message])
 
 
