@@ -154,7 +154,9 @@ def _details(error: Exception) -> str:
     """What an error says of a field, if a reader of the record can use it."""
     if isinstance(error, KeyError):
         return f" (no {error})"
-    return f" ({error})" if isinstance(error, OverflowError | ValueError) else ""
+    if isinstance(error, AttributeError):
+        return ""
+    return f" ({str(error).splitlines()[0]})"
 
 
 def _parse(path: Path, record: Record | None) -> _Parsed:

@@ -300,9 +300,7 @@ def test_a_damaged_record_is_no_run_that_is_done(
         assert told.returncode == 1, told.stderr
         last = told.stderr.splitlines()[-1]
         assert last.startswith("error: 1 of 32 runs has a record that cannot be read, such as "), last
-        assert re.search(
-            "; remove it(| here and in the shard, repeat the shard), and run the same command", last
-        )
+        assert re.search("; remove it(| here and in the shard, repeat the shard), and run the same", last)
         assert "all 32 runs are done" not in told.stderr
 
 

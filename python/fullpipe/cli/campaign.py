@@ -187,7 +187,8 @@ def _check_read(runs: "Runs | None", names: set[str], where: str = "") -> None:
         n = len(damaged)
         raise FailedError(
             f"{n} of {counted(len(names), 'run')} {verb(n, 'has a record', 'have records')} that cannot be "
-            f"read, such as {damaged[0]}; remove {verb(n, 'it', 'them')}{where}, and run the same command again"
+            f"read, such as {damaged[0]}; remove {verb(n, 'it', 'them')}{where}, and run the same command "
+            "again"
         )
 
 
@@ -458,9 +459,8 @@ def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> 
         about = {"event": "merge", "shards": len(shards), "runs": found.runs, "records": found.records}
         print(json.dumps(about | {"missing": found.missing}))
     _say(f"merged {counted(len(shards), 'shard')}: {counted(found.records, 'record')} in {out}")
-    _check_read(
-        read, {record_name(file) for file in records_in(out)}, " here and in the shard, repeat the shard"
-    )
+    names = {record_name(file) for file in records_in(out)}
+    _check_read(read, names, " here and in the shard, repeat the shard")
     return 0
 
 
