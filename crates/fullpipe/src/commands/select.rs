@@ -95,10 +95,13 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     if let Some(Ok(Path::Lab(lab))) = args.path.as_deref().map(str::parse) {
         selection.notes.extend(not_selected_for(&lab));
     }
+    let is_emulated = matches!(args.path.as_deref().map(str::parse), Some(Ok(Path::Lab(_))));
+    let lacks = if is_emulated { Vec::new() } else { ThisHost::read().lacks(&selection) };
     let size_bps = for_size(&selection, &query).and_then(|size| size.rate_bps);
     let (from, to) = (args.from_storage.as_deref(), args.to_storage.as_deref());
     let joint = storage::join_with(&selection, size_bps, from, to)?;
     if args.json {
+        selection.notes.extend(lacks.iter().cloned());
         outln!("{}", json(&selection, &query, joint.as_ref())?);
     }
     if args.certain.is_some() && !selection.certain {
@@ -106,10 +109,7 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     }
     if !args.json {
         print(&selection, &query, joint.as_ref(), args.profile.is_none());
-        let is_emulated = matches!(args.path.as_deref().map(str::parse), Some(Ok(Path::Lab(_))));
-        if !is_emulated {
-            ThisHost::read().lacks(&selection).iter().for_each(|lack| outln!("note        {lack}"));
-        }
+        lacks.iter().for_each(|lack| outln!("note        {lack}"));
         if args.explain {
             explain(&selection);
         }

@@ -69,6 +69,19 @@ fn an_uncertain_choice_names_commands_that_measure_it() {
     assert!(text.contains("\n  fullpipe analyze runs\n"), "{text}");
 }
 
+/// A script must learn, too, what this host cannot do.
+#[test]
+fn json_has_the_notes_about_this_host() {
+    let printed = text(&["--rtt", "91.6ms"]);
+    let json: serde_json::Value = serde_json::from_str(&text(&["--rtt", "91.6ms", "--json"])).unwrap();
+    let notes: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("note        this host ")).collect();
+    for note in &notes {
+        assert!(json["notes"].to_string().replace("\\\"", "\"").contains(note), "{note} not in {}", json["notes"]);
+    }
+    // In the testbed, this host's settings do not count.
+    assert!(!text(&["lab:rtt=91.6ms,rate=10gbit"]).contains("this host"), "{notes:?}");
+}
+
 #[test]
 fn what_the_choice_leaves_out_of_a_path_is_said() {
     let path = |more: &str| format!("{},{more}", PATH[0]);
