@@ -93,7 +93,7 @@ pub enum LabError {
         memory: u64,
     },
     /// The guest took longer than `--limit` allows.
-    #[error("the guest did not finish within {seconds:.0} s of real time{at}; raise --limit, or measure less")]
+    #[error("the guest did not finish within {seconds} s of real time{at}; raise --limit, or measure less")]
     Limit {
         /// The limit, s of real time.
         seconds: f64,

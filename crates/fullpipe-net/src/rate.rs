@@ -58,13 +58,19 @@ pub(crate) fn rate(arrived: &Arrivals, limits: &[Limit]) -> Result<f64, String> 
     match lowest {
         Some(limit) if bps > limit.bps * (1.0 + TOLERANCE) => Err(format!(
             "{} over {} is above {} ({}); send for longer",
-            Rate(bps as u64),
-            Time(interval_ns),
+            Rate(rounded(bps as u64)),
+            Time(rounded(interval_ns)),
             limit.what,
-            Rate(limit.bps as u64)
+            Rate(rounded(limit.bps as u64))
         )),
         _ => Ok(bps),
     }
+}
+
+/// A number with four digits that count, as people read it.
+fn rounded(number: u64) -> u64 {
+    let unit = 10_u64.pow(number.checked_ilog10().unwrap_or(0).saturating_sub(3));
+    number.saturating_add(unit / 2) / unit * unit
 }
 
 #[cfg(test)]
@@ -111,8 +117,15 @@ mod tests {
                 arrivals(1_260_000, 10_000, 50 * MS),
                 "200mbit over 50ms is above the path's capacity (100mbit); send for longer",
             ),
+            (
+                arrivals(6_310_003, 10_000, 506_989_312),
+                "99.41mbit over 507ms is above the path's capacity (99.27mbit); send for longer",
+            ),
         ] {
-            assert_eq!(rate(&arrived, &limits), Err(why.to_owned()));
+            let limits =
+                if why.contains("99.27") { limits.map(|limit| Limit { bps: 99_267_805.0, ..limit }) } else { limits };
+            let limits = &limits[usize::from(why.contains("99.27"))..];
+            assert_eq!(rate(&arrived, limits), Err(why.to_owned()));
         }
     }
 

@@ -62,15 +62,16 @@ pub fn file(to: &FilePath, id: &str) -> PathBuf {
 
 /// Writes a record to `to`, a file or a folder, and returns its file. The record's id becomes the name of its file. In a
 /// folder, a run on a real path never takes the place of another: its name gets a number then. In the testbed, a record of
-/// the same name is of the same run.
+/// the same name is of the same run. `beside` is what the name has after the run's own: what was measured besides.
 ///
 /// # Errors
 /// The file cannot be written, or the text is no record.
-pub fn keep(to: &FilePath, run: &Run, text: &str) -> Result<PathBuf> {
+pub fn keep(to: &FilePath, run: &Run, beside: &str, text: &str) -> Result<PathBuf> {
+    let id = run.id() + beside;
     if matches!(run.path, Path::Lab(_)) {
-        return keep_same(to, &run.id(), text);
+        return keep_same(to, &id, text);
     }
-    keep_new(to, &run.id(), text)
+    keep_new(to, &id, text)
 }
 
 /// Writes a record named `id` to `to`, a file or a folder, and returns its file. It takes the place of one of the same name,

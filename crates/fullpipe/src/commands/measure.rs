@@ -151,6 +151,9 @@ pub fn run(args: &Args, cli: &clap::Command) -> Result {
             "--iperf3-json is for TCP and plain UDP, since iperf3 has no UDT; --json has the record of any",
         ));
     }
+    if args.limit == Some(Time(0)) {
+        return Err(Failure::usage("--limit 0s leaves a run no time; give more, or leave it out"));
+    }
     if let Some(every) = args.probe {
         run_record::check_sample(every, "--probe")?;
         if every.duration() > MAX_PROBE {
@@ -284,7 +287,7 @@ fn once(
         }
     };
     for (i, (run, text, outcome)) in measured.iter().enumerate() {
-        let target = args.out.as_deref().map(|out| run_record::keep(out, run, text)).transpose()?;
+        let target = args.out.as_deref().map(|out| run_record::keep(out, run, &args.beside(), text)).transpose()?;
         if args.json {
             output::out(format_args!("{text}"));
         } else if args.iperf3_json {

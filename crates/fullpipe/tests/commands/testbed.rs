@@ -25,6 +25,25 @@ fn udt_fills_a_path_and_repeats_itself() {
     assert!((180.0..220.0).contains(&capacity), "{capacity}");
 }
 
+#[test]
+fn runs_that_measure_more_have_names_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for flags in ["--duration 1s", "--duration 1s --probe", "--duration 600ms --omit 400ms", "--duration 1s"] {
+        fullpipe(&format!("measure lab:rtt=5ms,rate=100mbit {flags} --out {out}"));
+    }
+    let names = std::fs::read_dir(out).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    let run = names.iter().find_map(|name| name.strip_suffix("-probe100ms.ndjson")).unwrap().to_owned();
+    assert_eq!(names, ["-omit400ms", "-probe100ms", ""].map(|more| format!("{run}{more}.ndjson")));
+    for name in names {
+        let text = std::fs::read_to_string(folder.path().join(&name)).unwrap();
+        let id = format!("\"id\":\"{}\"", name.trim_end_matches(".ndjson"));
+        assert!(text.lines().next().unwrap().contains(&id), "{name}");
+    }
+}
+
 /// The window of all streams over UDT is 67 MB at first. This path holds 92 MB, and with a given rate all of them are there at once.
 #[test]
 fn udt_without_a_given_buffer_fills_a_long_path() {

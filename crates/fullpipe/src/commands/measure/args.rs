@@ -203,6 +203,13 @@ impl Args {
         self.omit.filter(|omit| *omit > Time(0))
     }
 
+    /// What the name of a record has after the run's own: what the run leaves open, and the record tells.
+    pub(super) fn beside(&self) -> String {
+        let omit = self.omit().map_or_else(String::new, |omit| format!("-omit{omit}"));
+        let probe = self.probe.map_or_else(String::new, |every| format!("-probe{every}"));
+        omit + &probe
+    }
+
     pub(super) fn stall(&self) -> Time {
         self.stall.unwrap_or(Time(60_000_000_000))
     }
