@@ -9,7 +9,7 @@ use socket2::SockRef;
 
 use crate::tcp_info::TcpInfo;
 
-/// Returns descriptors of a child's TCP sockets. There are none if it has ended, or if this process may not have them: that
+/// Returns descriptors of the TCP sockets that a child has opened, which its standard input, output and error are not. There are none if it has ended, or if this process may not have them: that
 /// takes Linux 5.6, and some containers forbid it (pidfd_getfd(2)). A connection stays open for as long as one of its descriptors.
 /// The child must not have been waited for, as its number may then be another process's.
 #[must_use]
@@ -20,7 +20,11 @@ pub fn tcp_sockets(child: &Child) -> Vec<OwnedFd> {
     };
     let socket = |descriptor| pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()).ok();
     let numbers = descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter_map(socket).filter(|socket| TcpInfo::read(socket.as_fd()).is_ok()).collect()
+    numbers
+        .filter(|number| *number > libc::STDERR_FILENO)
+        .filter_map(socket)
+        .filter(|socket| TcpInfo::read(socket.as_fd()).is_ok())
+        .collect()
 }
 
 /// Returns TCP_INFO of the first TCP connection that a child has to one of these addresses, if [`tcp_sockets`] has one.
@@ -40,6 +44,17 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn what_a_child_is_given_is_no_connection_of_its_own() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let given = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (held, _) = listener.accept().unwrap();
+        let mut child = Command::new("cat").stdin(OwnedFd::from(given)).stdout(Stdio::null()).spawn().unwrap();
+        assert!(tcp_sockets(&child).is_empty());
+        drop(held);
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_childs_connection_shows_its_round_trip_time() {
