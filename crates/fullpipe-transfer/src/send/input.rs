@@ -35,6 +35,8 @@ pub struct Input {
     pub(super) item: FileItem,
     /// Whether anything was read, so that another attempt would lack it.
     begun: AtomicBool,
+    /// Whether all of it was read.
+    all_read: AtomicBool,
     /// Whether the receiver cannot write what comes.
     unwanted: AtomicBool,
 }
@@ -74,13 +76,25 @@ impl Input {
         let size = FileItem::UNKNOWN_SIZE;
         let item = FileItem { name, size, sparse: false, changed: now, content: None, meta };
         let reader = Reader { file, offset: 0, ended: false, told: Instant::now() };
-        Input { reader: Mutex::new(reader), item, begun: AtomicBool::new(false), unwanted: AtomicBool::new(false) }
+        Input {
+            reader: Mutex::new(reader),
+            item,
+            begun: AtomicBool::new(false),
+            all_read: AtomicBool::new(false),
+            unwanted: AtomicBool::new(false),
+        }
     }
 
     /// Whether anything was read. Then another attempt would lack what this one has read.
     #[must_use]
     pub fn is_begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Whether all of it was read. Then the receiver may have all, and have given it its name.
+    #[must_use]
+    pub fn is_all_read(&self) -> bool {
+        self.all_read.load(Ordering::SeqCst)
     }
 
     /// Notes that the receiver cannot write what comes.
@@ -134,6 +148,7 @@ impl Input {
         let block = Extent { offset: reader.offset, len: len as u64 };
         reader.offset += block.len;
         reader.ended = ended;
+        self.all_read.store(ended, Ordering::SeqCst);
         Ok(if ended { Next::Last(block) } else { Next::Block(block) })
     }
 }

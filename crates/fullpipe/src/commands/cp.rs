@@ -323,6 +323,9 @@ impl Copy<'_> {
             Way::PullOutput(..) if matches!(error, TransferError::Usage(_) | TransferError::Refused { .. }) => {
                 return error.into();
             }
+            Way::PushInput(input, _) if input.is_all_read() => {
+                "standard input has ended, and the destination may have all of it under its name: look there"
+            }
             Way::PushInput(..) => "nothing of what came from standard input was kept",
             Way::PullOutput(..) => "standard output has got only a part of the file, if any",
             _ if !resumes => return error.into(),
