@@ -174,10 +174,8 @@ fn fill(
             seats[usize::from(i)] = Option::map_or(stream, Seat::Free, Seat::Joined);
         }
         for (i, stream) in acceptor.accepted().map_err(system("waiting for streams"))? {
-            let seat = &mut seats[usize::from(i)];
-            if !matches!(seat, Seat::Free) {
-                continue;
-            }
+            // One that came for another request may have a number that this one lacks.
+            let Some(seat) = seats.get_mut(usize::from(i)).filter(|seat| matches!(seat, Seat::Free)) else { continue };
             // The handshake has a thread of its own, since it may block. There is at most one for each stream.
             *seat = Seat::Taken(stream.handle());
             let (done, guard, token, wake) = (done.clone(), guard.clone(), *token, wake.clone());
