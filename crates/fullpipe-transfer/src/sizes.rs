@@ -8,6 +8,12 @@ pub const BLOCKS: RangeInclusive<u32> = 64 << 10..=64 << 20;
 /// Files up to this size travel whole, many together.
 pub(crate) const SMALL: u64 = 1 << 20;
 
+/// Most files in one offer.
+pub(crate) const MAX_OFFERED_FILES: usize = 256;
+
+/// Bytes of names and attributes after which an offer or a pack is closed. With one more file it still fits a frame.
+pub(crate) const MAX_HEADER_BYTES: usize = 1 << 20;
+
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.
 pub fn block_size(asked: u32, streams: usize) -> u64 {
     // Each stream holds a pack, and two pieces of blocks: one comes while the other goes.

@@ -1,5 +1,8 @@
 //! The properties of a file that travel besides its content.
 
+use std::fmt;
+
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::name::{Name, number};
@@ -16,7 +19,39 @@ pub struct Meta {
     /// Last change of the content (mtime) as Unix time: seconds, and nanoseconds within the second.
     pub mtime: (i64, u32),
     /// Names and values of extended attributes. Empty if the user did not ask for them.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    #[serde(deserialize_with = "few_xattrs")]
+    pub xattrs: Xattrs,
+}
+
+/// Names and values of extended attributes.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Most extended attributes of a file. The kernel lists names of 64 KiB in all (XATTR_LIST_MAX, include/uapi/linux/limits.h), and
+/// none is shorter than four bytes with its end.
+const MAX_XATTRS: usize = 16_384;
+
+/// Reads extended attributes. Empty ones take little of a message and much memory.
+fn few_xattrs<'de, D: Deserializer<'de>>(from: D) -> Result<Xattrs, D::Error> {
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Xattrs;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MAX_XATTRS} extended attributes")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            while let Some(one) = from.next_element()? {
+                if all.len() == MAX_XATTRS {
+                    return Err(de::Error::invalid_length(all.len() + 1, &self));
+                }
+                all.push(one);
+            }
+            Ok(all)
+        }
+    }
+    from.deserialize_seq(Few)
 }
 
 /// A regular file.
@@ -55,6 +90,11 @@ impl FileItem {
     pub fn weight(&self) -> usize {
         let xattrs = self.meta.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8);
         64 + self.name.bytes().len() + xattrs.sum::<usize>()
+    }
+
+    /// Most extended attributes of files that are sent in one message of up to `bytes`, by [`FileItem::weight`], and a last file.
+    pub fn most_xattrs(bytes: usize) -> usize {
+        bytes / 8 + MAX_XATTRS
     }
 }
 

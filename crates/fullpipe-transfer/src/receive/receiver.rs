@@ -43,15 +43,13 @@ use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Removed, Summary};
 use crate::protocol::name::{Name, printable};
 use crate::protocol::skipped::{self, Skipped};
-use crate::sizes::{SMALL, block_size};
+use crate::sizes::{MAX_HEADER_BYTES, MAX_OFFERED_FILES, SMALL, block_size};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};
 
 /// Most offers that may wait for an answer. A sender makes fewer.
 const MAX_UNANSWERED_OFFERS: usize = 64;
-/// Most files in one offer. A sender offers no more.
-const MAX_OFFERED_FILES: usize = 256;
 
 /// The receiving end of a session. Threads share it: one for each stream and one that writes behind it, those that
 /// verify, one that answers offers, and the session's own, which hands it messages.
@@ -437,6 +435,12 @@ impl Handler for Receiver {
             Message::FileEnd { id, reading } => self.file_end(id, reading)?,
             Message::Offer(items) if items.len() > MAX_OFFERED_FILES => {
                 return Err(self.damaged("more files in an offer than there should be"));
+            }
+            Message::Offer(items)
+                if items.iter().map(|item| item.meta.xattrs.len()).sum::<usize>()
+                    > FileItem::most_xattrs(MAX_HEADER_BYTES) =>
+            {
+                return Err(self.damaged("more extended attributes in an offer than there should be"));
             }
             Message::Offer(mut items) => {
                 self.change_all(&mut items);

@@ -32,7 +32,7 @@ use crate::send::input::TOTALS_INTERVAL;
 use crate::send::outgoing::{Outgoing, OutgoingFile};
 use crate::send::portion::Portion;
 use crate::send::schedule::{self, Plan};
-use crate::sizes::{SMALL, block_size};
+use crate::sizes::{MAX_HEADER_BYTES, MAX_OFFERED_FILES, SMALL, block_size};
 use crate::source::hard_links::{HardLinks, Known};
 use crate::source::listing;
 use crate::source::removal::Changed;
@@ -46,10 +46,6 @@ use crate::threads::{lock, thread};
 const MAX_WAITING_FILES: usize = 16 << 10;
 /// Most large files that are being sent at once.
 const MAX_LARGE_FILES: usize = 32;
-/// Most files in one offer.
-const MAX_OFFERED_FILES: usize = 256;
-/// Bytes of names and attributes after which an offer or a pack is closed. With one more file it still fits a frame.
-pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
 /// Most offers that wait for an answer.
 const MAX_UNANSWERED_OFFERS: usize = 16;
 

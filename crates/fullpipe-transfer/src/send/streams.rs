@@ -9,7 +9,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::outgoing::{OutgoingFile, Unreadable};
-use super::sender::{MAX_HEADER_BYTES, Sender, State};
+use super::sender::{Sender, State};
 use fullpipe_net::stream::DataStream;
 
 use crate::connection::stream::Stream;
@@ -23,7 +23,7 @@ use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::frame;
 use crate::protocol::message::{Message, Reading};
 use crate::send::schedule::Work;
-use crate::sizes::PIECE;
+use crate::sizes::{MAX_HEADER_BYTES, PIECE};
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
@@ -431,6 +431,10 @@ impl Sender {
                 }
             }
         });
+        // Who waits for a single file is told by then why it does not come.
+        if items.is_empty() {
+            return Ok(());
+        }
         let content = &buffer.pack[..len];
         let digest = timed(&self.counters.hash_ns, || self.key.pack(content));
         self.header(line, &Chunk::Pack(items))?;

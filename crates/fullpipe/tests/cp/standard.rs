@@ -40,6 +40,21 @@ fn same_bytes(a: &[u8], b: &[u8], what: &str) {
     assert!(blake3::hash(a) == blake3::hash(b), "{what}: other bytes");
 }
 
+/// What may not be read is nobody's damage.
+#[test]
+fn a_file_that_may_not_be_read_is_named() {
+    let host = Host::start();
+    for (name, len) in [("small", 5), ("large", 2 * MIB)] {
+        write(host.file(name), bytes(len, 1));
+        fs::set_permissions(host.file(name), fs::Permissions::from_mode(0o000)).unwrap();
+        let program = host.unprivileged();
+        let (to, all) = consumer();
+        let mut cp = host.cp();
+        cp.far_program(&program).arg(host.far(name)).arg("-").stdout(to).fails(1, "permission denied");
+        assert!(all.join().unwrap().is_empty(), "{name}");
+    }
+}
+
 #[test]
 fn any_size_from_a_pipe_and_to_one() {
     for host in [Host::start(), Host::in_memory()] {
