@@ -22,7 +22,7 @@ use crate::connection::session::Session;
 use crate::connection::ssh::DataConnections;
 use crate::connection::stop::Stop;
 use crate::connection::{far_port, join};
-use crate::error::{TransferError, system, why};
+use crate::error::{TransferError, why};
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Connect, Message, Options, Removed, Setup, Sources, Summary, Target, Task, ThirdParty};
@@ -228,7 +228,9 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             session.alarm(move || line_too.cut());
             let introduced = introduce(order, &session, &mut line, (mine, task), &stop);
             let introduced = introduced.map_err(|error| dial::explain(&line, error))?;
-            untimed(&line)?;
+            if !sends {
+                line.limit_writes(stall)?;
+            }
             Ok::<_, TransferError>((line, session, introduced))
         })?;
     let Introduced { met, transport, sizing, rtt_s, carriers: _carriers } = introduced;
@@ -340,11 +342,6 @@ fn here(way: &Way) -> Result<Realm, TransferError> {
             why(&missing)
         ))),
     }
-}
-
-/// Removes the time limit on reads: from here on the session watches for stalls.
-fn untimed(line: &ControlChannel) -> Result<(), TransferError> {
-    line.socket.as_ref().map_or(Ok(()), |socket| socket.set_read_timeout(None)).map_err(system("clearing a timeout"))
 }
 
 /// Greets the server and says what is wanted. Returns what the server's kernel allows.

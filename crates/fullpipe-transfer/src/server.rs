@@ -152,20 +152,32 @@ pub fn serve(
     let first = first.map_err(|e| session.lost("greeting", e));
     let access = AccessOverSsh { third_party };
     let greeted = first.and_then(|first| greet(&session, first, false));
-    serve_session(&session, greeted, Box::new(input), options, &|| Ok(()), &access)
+    serve_session(&session, greeted, Box::new(input), options, &|_, _| Ok(()), &access)
 }
 
-/// Serves one client of a session, whose greeting went as `greeted` says. `untimed` removes the time limit on reads, once the
-/// session watches for stalls.
+/// Sets the longest time that a read and a write of the control connection may take; none for as long as it takes.
+type SetLimits<'a> = &'a dyn Fn(Option<Duration>, Option<Duration>) -> Result<(), TransferError>;
+
+/// Longest time for which a client that only asks questions may be silent, or read nothing: it may be comparing what it has been
+/// told with large files of its own.
+const COMPARES: Duration = Duration::from_secs(3600);
+
+/// Serves one client of a session, whose greeting went as `greeted` says.
 fn serve_session(
     session: &Arc<Session>,
     greeted: Result<(), TransferError>,
     mut input: Box<dyn Read + Send>,
     options: &ServerOptions,
-    untimed: &dyn Fn() -> Result<(), TransferError>,
+    set_limits: SetLimits<'_>,
     access: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
-    let served = prepare(session, greeted, &mut *input, options, access).and_then(|met| untimed().map(|()| met));
+    let met = prepare(session, greeted, &mut *input, options, (access, set_limits));
+    let served = met.and_then(|met| {
+        // From here on the session watches for stalls. Where it is the one that receives, it also writes, and must not be held up.
+        let receives = met.as_ref().filter(|met| !met.role.sends());
+        set_limits(None, receives.map(|met| Duration::from_nanos(met.options.stall_ns)))?;
+        Ok(met)
+    });
     match served {
         Ok(None) => Ok(None),
         Ok(Some(met)) => match access.third_party() {
@@ -247,7 +259,10 @@ pub fn serve_socket(
     session.cut_with(TcpDataStream::new(socket_copy.try_clone().map_err(lost)?).handle());
     session.heard_on(socket_copy.try_clone().ok().map(OwnedFd::from));
     let greeted = hear_stranger(&session, &mut *input).and_then(|first| greet(&session, first, true));
-    serve_session(&session, greeted, input, &options, &|| socket_copy.set_read_timeout(None).map_err(lost), access)
+    let set_limits = |read, write| {
+        socket_copy.set_read_timeout(read).and_then(|()| socket_copy.set_write_timeout(write)).map_err(lost)
+    };
+    serve_session(&session, greeted, input, &options, &set_limits, access)
 }
 
 /// Explains why a client's TLS handshake failed, if the error tells.
@@ -292,7 +307,7 @@ fn prepare(
     greeted: Result<(), TransferError>,
     input: &mut (dyn Read + Send),
     options: &ServerOptions,
-    access: &dyn AccessControl,
+    (access, set_limits): (&dyn AccessControl, SetLimits<'_>),
 ) -> Result<Option<Negotiated>, TransferError> {
     greeted?;
     let grant = match hear_stranger(session, input)? {
@@ -323,6 +338,9 @@ fn prepare(
     access.admit(&setup.task)?;
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
+    if matches!(setup.task, Task::Look(_) | Task::Compare(_)) {
+        set_limits(Some(COMPARES), Some(COMPARES))?;
+    }
     let mut role = match &setup.task {
         Task::Push(target) => {
             let mut to = resolve::destination(&realm, target, &|| session.is_gone())?;
@@ -368,6 +386,8 @@ fn prepare(
             (Message::Ping { n }, _) => session.send(&Message::Pong { n })?,
             (Message::Names(part), Some(list)) => list.add(&part)?,
             (Message::Listen(connect), _) if may_dial => {
+                // Closed before another is opened, since there may be a single port.
+                drop(early.take());
                 early = Some((open_port(session, &setup, &connect, (options, access), &role)?, *connect));
             }
             (Message::Reach(reach), _) if may_dial => {

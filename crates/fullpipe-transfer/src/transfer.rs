@@ -115,7 +115,7 @@ pub(crate) fn run(
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
                 let sender = Sender::start(session.clone(), options, from, (streams, sending), sized, terms, counters)?;
                 session.listen(input, sender.clone())?;
-                session.watch(stall, &mut || {
+                session.watch(stall, &*sender, &mut || {
                     let seen = observe();
                     ahead.adjust(&handles, &seen, sender.rest());
                     watch.sample(&seen);
@@ -134,7 +134,7 @@ pub(crate) fn run(
             Role::Receive(to) => {
                 let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
                 session.listen(input, receiver.clone())?;
-                let ended = session.watch(stall, &mut || {
+                let ended = session.watch(stall, &*receiver, &mut || {
                     receiver.tell_progress();
                     tick();
                 });
@@ -145,7 +145,7 @@ pub(crate) fn run(
             Role::Print(output) => {
                 let receiver = OutputReceiver::start(session.clone(), options, output, streams, counters)?;
                 session.listen(input, receiver.clone())?;
-                session.watch(stall, &mut || {
+                session.watch(stall, &*receiver, &mut || {
                     receiver.tell_progress();
                     tick();
                 })?;

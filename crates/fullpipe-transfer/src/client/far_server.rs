@@ -26,6 +26,9 @@ pub struct FarServer {
     pub key: ProofKey,
     session: Arc<Session>,
     line: ControlChannel,
+    /// The longest time for which the host may be silent.
+    stall: Duration,
+    stop: Arc<Stop>,
 }
 
 impl FarServer {
@@ -48,29 +51,46 @@ impl FarServer {
             let (port, key) = told.map_err(|error| dial::explain(&line, error))?;
             line.await_nothing();
             let (name, _) = dial::name_and_addresses(&line);
-            Ok(FarServer { host: Host { name, port }, key: ProofKey(key), session, line })
+            Ok(FarServer { host: Host { name, port }, key: ProofKey(key), session, line, stall, stop: stop.clone() })
         })
     }
 
     /// Measures the round-trip time through ssh, seconds.
     ///
     /// # Errors
-    /// The connection broke.
+    /// The connection broke, or the host does not answer.
     pub fn round_trip(&mut self) -> Result<f64, TransferError> {
-        round_trip(&self.session, &mut *self.line.input).map_err(|error| dial::explain(&self.line, error))
+        self.asked(|session, line| round_trip(session, &mut *line.input))
     }
 
     /// Has the host checked for a path with such a round-trip time and rate. Returns what was found, in JSON that this end must not
     /// believe.
     ///
     /// # Errors
-    /// The connection broke.
+    /// The connection broke, or the host does not answer.
     pub fn check(&mut self, rtt: Time, rate: Rate) -> Result<String, TransferError> {
-        self.session.send(&Message::Check { rtt_ns: rtt.0, rate_bps: rate.0 })?;
-        match hear(&self.session, &mut *self.line.input).map_err(|error| dial::explain(&self.line, error))? {
-            Message::Checked(found) => Ok(found),
-            other => Err(self.session.unexpected(&other)),
-        }
+        self.asked(|session, line| {
+            session.send(&Message::Check { rtt_ns: rtt.0, rate_bps: rate.0 })?;
+            match hear(session, &mut *line.input)? {
+                Message::Checked(found) => Ok(found),
+                other => Err(session.unexpected(&other)),
+            }
+        })
+    }
+
+    /// Asks the host, which must not be silent for too long.
+    fn asked<R>(
+        &mut self,
+        ask: impl FnOnce(&Session, &mut ControlChannel) -> Result<R, TransferError>,
+    ) -> Result<R, TransferError> {
+        let FarServer { host, session, line, stall, stop, .. } = self;
+        let name = host.name.clone();
+        unless_stopped(&AtomicBool::new(false), *stall, &name, stop, || {
+            line.await_later();
+            let asked = ask(session, line).map_err(|error| dial::explain(line, error));
+            line.await_nothing();
+            asked
+        })
     }
 }
 

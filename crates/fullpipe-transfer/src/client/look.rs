@@ -139,22 +139,29 @@ pub fn look(
                 let found = match (&here, &mut dry_run) {
                     (Some(places), _) if matches!(task, Task::Compare(_)) => {
                         compared_there(&session, &mut *line.input, each, |sink| {
-                            count::count(places, &options, &mut |told| match told {
-                                Told::Candidates(part) => sink(part),
-                                Told::Totals(_) => sink(Vec::new()),
+                            stop.work(|| {
+                                count::count(places, &options, &mut |told| match told {
+                                    Told::Candidates(part) => sink(part),
+                                    Told::Totals(_) => sink(Vec::new()),
+                                })
                             })
                         })?
                     }
                     (Some(_), _) => (Count::default(), Tally::default()),
-                    (None, Some(dry_run)) => compared_here(&session, &mut *line.input, each, dry_run)?,
-                    (None, None) => compared_here(&session, &mut *line.input, each, &mut DryRun::blind(options))?,
+                    (None, Some(dry_run)) => compared_here(&session, &mut *line.input, &stop, each, dry_run)?,
+                    (None, None) => {
+                        compared_here(&session, &mut *line.input, &stop, each, &mut DryRun::blind(options))?
+                    }
                 };
                 let found = unblocked(found);
                 let deleted = match (dry_run.take(), &here) {
                     _ if !deletes || found.0.skipped.to_do() > 0 => None,
-                    (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,
+                    (Some(dry_run), _) => deleted_here(&session, &mut *line.input, &stop, dry_run, gone)?,
                     (None, Some(places)) => {
-                        deleted_there(&session, &mut *line.input, |each| listing::list(places, sight, each), gone)?
+                        let list = |each: &mut dyn FnMut(Listing) -> Result<(), TransferError>| {
+                            stop.work(|| listing::list(places, sight, each))
+                        };
+                        deleted_there(&session, &mut *line.input, list, gone)?
                     }
                     _ => None,
                 };
@@ -217,6 +224,7 @@ pub(super) fn compared_there(
 fn compared_here(
     session: &Session,
     input: &mut (dyn Read + Send),
+    stop: &Stop,
     each: Each<'_>,
     dry_run: &mut DryRun,
 ) -> Result<(Count, Tally), TransferError> {
@@ -232,10 +240,10 @@ fn compared_here(
             }
             tally
         });
-        let count =
-            counted(session, input, &mut |part| told.send(part).map_err(|_| TransferError::Usage(BROKEN.into())));
+        let broken = || TransferError::Usage(BROKEN.into());
+        let count = counted(session, input, &mut |part| stop.work(|| told.send(part)).map_err(|_| broken()));
         drop(told);
-        let tally = compared.join().map_err(|_| TransferError::Usage(BROKEN.into()))?;
+        let tally = stop.work(|| compared.join()).map_err(|_| broken())?;
         Ok((count?, tally))
     })
 }
@@ -244,13 +252,17 @@ fn compared_here(
 fn deleted_here(
     session: &Session,
     input: &mut (dyn Read + Send),
+    stop: &Stop,
     mut dry_run: DryRun,
     gone: &mut dyn FnMut(Name),
 ) -> Result<Option<Deleted>, TransferError> {
     session.send(&Message::List)?;
     loop {
         match hear(session, input)? {
-            Message::Listing(listing) => dry_run.take(listing, &|| true)?.into_iter().for_each(&mut *gone),
+            Message::Listing(listing) => {
+                let found = stop.work(|| dry_run.take(listing, &|| true))?;
+                found.into_iter().for_each(&mut *gone);
+            }
             Message::Listed(unreadable) => return Ok((unreadable.total == 0).then(|| dry_run.deleted())),
             other => return Err(session.unexpected(&other)),
         }

@@ -9,6 +9,7 @@ use fullpipe_net::NetError;
 use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_path::{ExitClass, Host, text};
+use socket2::SockRef;
 
 use crate::connection::endpoint::{Endpoint, NAME_UNKNOWN, SshEndpoint, Via, command_to_try};
 use crate::connection::join::JOIN;
@@ -44,6 +45,8 @@ pub(crate) struct SshConnection {
     process: SshProcess,
     /// What the far end's messages come through.
     line: OwnedFd,
+    /// What messages to the far end go through.
+    writes: OwnedFd,
 }
 
 impl ControlChannel {
@@ -62,6 +65,14 @@ impl ControlChannel {
     /// Lets the session notice that the connection has ended while nobody reads it.
     pub(crate) fn watch_end(&self, session: &Session) {
         session.heard_on(self.ssh.as_ref().and_then(|SshConnection { line, .. }| line.try_clone().ok()));
+    }
+
+    /// Limits the time that a write may take. An end that receives tells its progress while it watches for stalls and
+    /// interruptions, and nothing must hold it up; an end that sends may have to wait for as long as the other one is busy.
+    pub(crate) fn limit_writes(&self, longest: Duration) -> Result<(), TransferError> {
+        let ssh = self.ssh.as_ref().map(|ssh| SockRef::from(&ssh.writes));
+        let socket = self.socket.as_ref().map(SockRef::from).or(ssh);
+        socket.map_or(Ok(()), |socket| socket.set_write_timeout(Some(longest))).map_err(system("setting a timeout"))
     }
 
     /// Counts how long the far end is silent from a little later: what this end sends now may take long to arrive.
@@ -217,6 +228,9 @@ fn answer(
         told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
     }
     let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
+    // From here on others notice if the server is silent: they know for how long it may be.
+    let untimed = socket_copy.set_read_timeout(None).and_then(|()| socket_copy.set_write_timeout(None));
+    untimed.map_err(system("clearing a timeout"))?;
     Ok(ControlChannel {
         input: Box::new(Heard { from: input, awaited: awaited.clone() }),
         output,
@@ -240,6 +254,7 @@ pub(crate) fn start(endpoint: &SshEndpoint, task: FarTask, stop: &Stop) -> Resul
         Via::Ssh => Vec::new(),
     };
     let line = input.try_clone().map_err(system("doubling a descriptor"))?;
+    let writes = output.descriptor().map_err(system("doubling a descriptor"))?;
     let awaited = stop.awaited.clone();
     Ok(ControlChannel {
         input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
@@ -247,7 +262,7 @@ pub(crate) fn start(endpoint: &SshEndpoint, task: FarTask, stop: &Stop) -> Resul
         peer: endpoint.host.clone(),
         addresses,
         socket: None,
-        ssh: Some(SshConnection { ssh, process, line: line.into() }),
+        ssh: Some(SshConnection { ssh, process, line: line.into(), writes }),
         tokenless: false,
         awaited,
     })

@@ -374,12 +374,17 @@ impl Session {
         thread("control", all)
     }
 
-    /// Waits for the transfer's end and calls `tick` several times a second. Fails the transfer if nothing moves for
-    /// `stall`.
+    /// Waits for the end of the transfer, which `handler` handles, and calls `tick` several times a second. Fails the transfer if nothing
+    /// moves for `stall`.
     ///
     /// # Errors
     /// The error that ended the transfer.
-    pub fn watch(&self, stall: Duration, tick: &mut dyn FnMut()) -> Result<(), TransferError> {
+    pub(crate) fn watch(
+        &self,
+        stall: Duration,
+        handler: &dyn Handler,
+        tick: &mut dyn FnMut(),
+    ) -> Result<(), TransferError> {
         const TICK: Duration = Duration::from_millis(200);
         let mut last = (self.has_moved(), Instant::now());
         loop {
@@ -403,6 +408,11 @@ impl Session {
             let moved = self.has_moved();
             if moved != last.0 {
                 last = (moved, Instant::now());
+            } else if last.1.elapsed() > stall && handler.is_done() {
+                // Only the last message has not come: as where the connection breaks then, all is well.
+                handler.unanswered();
+                self.finish();
+                self.cut();
             } else if last.1.elapsed() > stall {
                 self.fail(TransferError::Stalled { seconds: last.1.elapsed().as_secs_f64() });
             }

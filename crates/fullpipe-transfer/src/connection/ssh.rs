@@ -203,6 +203,13 @@ impl Ssh {
 /// open, too.
 pub(super) struct SshInput(UnixStream);
 
+impl SshInput {
+    /// Another descriptor of it.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone().map(OwnedFd::from)
+    }
+}
+
 impl Write for SshInput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)

@@ -33,6 +33,14 @@ impl Stop {
         lock(&self.awaited).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
+    /// Does this end's own work, while the far end may be silent.
+    pub(crate) fn work<R>(&self, work: impl FnOnce() -> R) -> R {
+        *lock(&self.awaited) = None;
+        let done = work();
+        *lock(&self.awaited) = Some(Instant::now());
+        done
+    }
+
     /// Whether the connections have been ended, so that no more are to be opened.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::SeqCst)
