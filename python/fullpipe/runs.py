@@ -156,7 +156,8 @@ def _details(error: Exception) -> str:
         return f" (no {error})"
     if isinstance(error, AttributeError):
         return ""
-    return f" ({str(error).splitlines()[0]})"
+    said = str(error).partition("\n")[0]
+    return f" ({said})" if said else ""
 
 
 def _parse(path: Path, record: Record | None) -> _Parsed:

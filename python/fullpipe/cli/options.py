@@ -12,13 +12,15 @@ EMPTY = "the name is empty, as of a variable that is not set; give one"
 
 
 def refuse_flag(name: str, value: str, what: str) -> None:
-    """Refuses a value that looks like a flag: click takes whatever follows an option as its value.
+    """Refuses no value, and one that looks like a flag: click takes whatever follows an option as its value.
 
     Args:
         name: The option.
         value: What it got.
         what: What it needs, for the message.
     """
+    if not value:
+        raise click.UsageError(f"{name} needs {what}; {EMPTY}")
     if value.startswith("-") and len(value) > 1:
         raise click.UsageError(f"{name} needs {what}; '{value}' is not one: write './{value}' if it is")
 
@@ -46,8 +48,6 @@ class Folder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Converts the text into a path; refuses a file."""
-        if value == "":
-            self.fail(EMPTY, param, ctx)
         refuse_flag(_name(param), str(value), "a folder")
         if Path(value).is_file():
             self.fail(f"{value} is a file, not a folder; give another name", param, ctx)
@@ -69,14 +69,15 @@ class File(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Converts the text into a path; refuses a folder, and a file of another kind."""
-        if value == "":
-            self.fail(EMPTY, param, ctx)
         refuse_flag(_name(param), str(value), "a file")
         super().convert(value, param, ctx)
         path = Path(value)
         if path.is_file():
-            with path.open("rb") as file:
-                head = file.read(64).lower()
+            try:
+                with path.open("rb") as file:
+                    head = file.read(64).lower()
+            except OSError as error:
+                self.fail(f"{path} is there, and cannot be read: {error.strerror}", param, ctx)
             if head and not head.startswith(self.begins):
                 self.fail(
                     f"{path} is there, and is not {self.kind}; remove it, or give another name", param, ctx
