@@ -6,6 +6,7 @@ add up their processor time, and it never signals any other process.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import ctypes
 import getpass
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from common import FULLPIPE
 
@@ -212,36 +214,47 @@ def calm(before: set[int]) -> None:
         time.sleep(0.02)
 
 
-@dataclass
-class Watch:
-    """Records the largest resident memory of a program's processes in MB, by their first argument."""
+class Observer(abc.ABC):
+    """Looks at all descendants every 20 ms, in a thread of its own, while its `with` block runs."""
 
-    program: Path
-    peaks: dict[str, float] = field(default_factory=dict)
-    over: threading.Event = field(default_factory=threading.Event)
+    @abc.abstractmethod
+    def look(self, pid: int) -> None:
+        """Looks at one process. It may have ended: an OSError, StopIteration or IndexError is passed over."""
 
-    def look(self) -> None:
-        """Reads the memory until the watch ends."""
+    def _look_on(self) -> None:
         while not self.over.wait(0.02):
             for pid in descendants():
                 with contextlib.suppress(OSError, StopIteration, IndexError):
-                    if Path(f"/proc/{pid}/exe").resolve() != self.program:
-                        continue
-                    word = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]
-                    status = Path(f"/proc/{pid}/status").read_text().splitlines()
-                    peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
-                    self.peaks[word] = max(self.peaks.get(word, 0), int(peak) * 1024 / 1e6)
+                    self.look(pid)
 
-    def __enter__(self) -> Watch:
-        """Starts the watch."""
-        self.thread = threading.Thread(target=self.look)
+    def __enter__(self) -> Self:
+        """Starts to look."""
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._look_on)
         self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the watch."""
+        """Ends it."""
         self.over.set()
         self.thread.join()
+
+
+@dataclass
+class Watch(Observer):
+    """Records the largest resident memory of a program's processes in MB, by their first argument."""
+
+    program: Path
+    peaks: dict[str, float] = field(default_factory=dict)
+
+    def look(self, pid: int) -> None:
+        """Reads the memory of a process."""
+        if Path(f"/proc/{pid}/exe").resolve() != self.program:
+            return
+        word = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+        peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
+        self.peaks[word] = max(self.peaks.get(word, 0), int(peak) * 1024 / 1e6)
 
 
 def run(command: Sequence[str]) -> Cost:

@@ -15,12 +15,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import FULLPIPE, machine, spread, verdict
-from ends import Failed, Missing, Servers, descendants, isolate, need, run
+from ends import Failed, Missing, Observer, Servers, isolate, need, run
 
 ROUNDS = 5
 #: Rates of the path, tbf's words, and the bytes of a copy: 4 to 8 s each.
@@ -31,33 +30,19 @@ MOST = 1.0
 
 
 @dataclass
-class Threads:
+class Threads(Observer):
     """Adds up how long the threads of a name have run, in s, at both ends."""
 
     name: str
     ran: dict[tuple[int, int], float] = field(default_factory=dict)
-    over: threading.Event = field(default_factory=threading.Event)
 
-    def look(self) -> None:
-        """Reads the times until the copy is over."""
-        while not self.over.wait(0.02):
-            for pid in descendants():
-                for task in Path(f"/proc/{pid}/task").glob("*"):
-                    with contextlib.suppress(OSError):
-                        if (task / "comm").read_text().strip() == self.name:
-                            ran = int((task / "schedstat").read_text().split()[0])
-                            self.ran[pid, int(task.name)] = ran / 1e9
-
-    def __enter__(self) -> Threads:
-        """Starts to look."""
-        self.thread = threading.Thread(target=self.look)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Ends it."""
-        self.over.set()
-        self.thread.join()
+    def look(self, pid: int) -> None:
+        """Reads the times of a process's threads."""
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            with contextlib.suppress(OSError):
+                if (task / "comm").read_text().strip() == self.name:
+                    ran = int((task / "schedstat").read_text().split()[0])
+                    self.ran[pid, int(task.name)] = ran / 1e9
 
 
 @dataclass
