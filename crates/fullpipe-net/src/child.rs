@@ -9,9 +9,10 @@ use socket2::SockRef;
 
 use crate::tcp_info::TcpInfo;
 
-/// Returns descriptors of the TCP sockets that a child has opened, which its standard input, output and error are not. There are none if it has ended, or if this process may not have them: that
-/// takes Linux 5.6, and some containers forbid it (pidfd_getfd(2)). A connection stays open for as long as one of its descriptors.
-/// The child must not have been waited for, as its number may then be another process's.
+/// Returns descriptors of the TCP sockets that a child has opened, which its standard input, output and error are not. There are
+/// none if it has ended, or if this process may not have them: that takes Linux 5.6, and some containers forbid it
+/// (pidfd_getfd(2)). A connection stays open for as long as one of its descriptors. The child must not have been waited for, as
+/// its number may then be another process's.
 #[must_use]
 pub fn tcp_sockets(child: &Child) -> Vec<OwnedFd> {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id()));

@@ -31,7 +31,8 @@ pub(super) const MAX_PACKET_BYTES: u32 = 9000;
 const IPV4_HEADER_BYTES: u32 = 20;
 const IPV6_HEADER_BYTES: u32 = 40;
 const UDP_HEADER_BYTES: u32 = 8;
-/// Bytes that the kernel holds of calls which wait to be handled, its bookkeeping not included: a thousand short ones, or fifty long ones.
+/// Bytes that the kernel holds of calls which wait to be handled, its bookkeeping not included: a thousand short ones, or fifty
+/// long ones.
 const CALLS_BUFFER_BYTES: i32 = 512 << 10;
 /// The kernel's buffers of a UDP socket. A receiver's must hold what arrives while its thread waits for a processor.
 pub const UDP_BUFFER: Size = Size(16_000_000);
