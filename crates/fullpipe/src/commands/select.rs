@@ -101,8 +101,7 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     let (from, to) = (args.from_storage.as_deref(), args.to_storage.as_deref());
     let joint = storage::join_with(&selection, size_bps, from, to)?;
     if args.json {
-        selection.notes.extend(lacks.iter().cloned());
-        outln!("{}", json(&selection, &query, joint.as_ref())?);
+        outln!("{}", json(&selection, &query, joint.as_ref(), Some(&lacks))?);
     }
     if args.certain.is_some() && !selection.certain {
         return Err(Failure::new(ExitClass::Failed, uncertain(&selection, &args)));
@@ -181,7 +180,7 @@ pub fn answer(profile: &str, name: &FilePath, asked: &[(String, String)]) -> Res
         ProfileError::NothingFits { asked, has } => Unanswered::NothingFits { asked, has },
         error => Unanswered::Profile(error),
     })?;
-    json(&selection, &query, None).map_err(Unanswered::Json)
+    json(&selection, &query, None, None).map_err(Unanswered::Json)
 }
 
 /// The query of a question over HTTP, or of a path in a file: names of [`ASKED`] with their values.
@@ -209,8 +208,8 @@ pub fn query_of(asked: &[(String, String)]) -> Result<Query> {
     query(&args, None)
 }
 
-fn json(selection: &Selection, query: &Query, joint: Option<&Joint>) -> Result<String> {
-    let printed = Printed { selection, for_size: for_size(selection, query), joint };
+fn json(selection: &Selection, query: &Query, joint: Option<&Joint>, this_host: Option<&[String]>) -> Result<String> {
+    let printed = Printed { selection, for_size: for_size(selection, query), joint, this_host };
     serde_json::to_string(&printed).map_err(|e| Failure::new(ExitClass::Record, e))
 }
 
@@ -222,6 +221,9 @@ struct Printed<'a> {
     for_size: Option<ForSize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     joint: Option<&'a Joint>,
+    /// What this host lacks for the choice. Of no use to who asks over HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    this_host: Option<&'a [String]>,
 }
 
 /// What to expect of a transfer of the size that was asked for.
