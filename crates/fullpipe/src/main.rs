@@ -34,14 +34,7 @@ use commands::{bench, config as show_config, cp, doctor, external, far, lab, mea
 use failure::Failure;
 use fullpipe_path::ExitClass;
 
-const AFTER: &str = "\
-With fullpipe's Python part installed:
-  campaign  Run a grid of measurements, or what is missing of it
-  analyze   Turn records into Parquet files, a profile and the papers' statistics
-  report    Turn records into one self-contained HTML page, or into one figure
-
-Any other VERB runs the program fullpipe-VERB from PATH.
-
+const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    the work failed
@@ -52,8 +45,17 @@ Exit codes:
   6    the testbed's guest failed
   130  interrupted";
 
+/// What 'fullpipe --help' says behind the verbs and flags.
+fn after() -> String {
+    let python: String = external::PYTHON.iter().map(|(verb, about)| format!("  {verb:<9} {about}\n")).collect();
+    format!(
+        "With fullpipe's Python part installed:\n{python}\nAny other VERB runs the program fullpipe-VERB from \
+         PATH.\n\n{EXIT_CODES}"
+    )
+}
+
 #[derive(Parser)]
-#[command(name = "fullpipe", version, propagate_version = true, about = "Fills long fat pipes: copies files at full rate, measures transports, chooses among them, emulates paths", after_help = AFTER)]
+#[command(name = "fullpipe", version, propagate_version = true, about = "Fills long fat pipes: copies files at full rate, measures transports, chooses among them, emulates paths", after_help = after())]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

@@ -11,6 +11,13 @@ use fullpipe_path::ExitClass;
 
 use crate::failure::Failure;
 
+/// The verbs of the Python part, and what each does.
+pub const PYTHON: [(&str, &str); 3] = [
+    ("campaign", "Run a grid of measurements, or what is missing of it"),
+    ("analyze", "Turn records into Parquet files, a profile and the papers' statistics"),
+    ("report", "Turn records into one self-contained HTML page, or into one figure"),
+];
+
 /// Replaces this process by `fullpipe-VERB`. Returns only if that fails.
 pub fn run(words: &[OsString]) -> ExitCode {
     let verb = words.first().map_or(OsStr::new(""), OsString::as_os_str);
@@ -27,17 +34,16 @@ pub fn run(words: &[OsString]) -> ExitCode {
     let error = command.exec();
     let verb = verb.to_string_lossy();
     let failure = if error.kind() == io::ErrorKind::NotFound {
-        match verb.as_ref() {
-            "campaign" | "analyze" | "report" => Failure::new(
-                ExitClass::Missing,
-                format!(
-                    "'{verb}' needs fullpipe's Python part: install the wheel with pip, or run 'make build' in the repository and put \
-                     its .venv/bin on PATH"
-                ),
-            ),
-            _ => Failure::usage(format!(
-                "fullpipe has no verb '{verb}', and there is no fullpipe-{verb} on PATH; see fullpipe --help"
-            )),
+        if PYTHON.iter().any(|(python, _)| *python == verb) {
+            let text = format!(
+                "'{verb}' needs fullpipe's Python part: install the wheel with pip, or run 'make build' in the repository \
+                 and put its .venv/bin on PATH"
+            );
+            Failure::new(ExitClass::Missing, text)
+        } else {
+            let text =
+                format!("fullpipe has no verb '{verb}', and there is no fullpipe-{verb} on PATH; see fullpipe --help");
+            Failure::usage(text)
         }
     } else {
         Failure::new(ExitClass::Missing, format!("cannot run fullpipe-{verb}: {error}"))

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Command;
+use clap::{Arg, Command, ValueHint};
 use fullpipe_path::ExitClass;
 
+use super::external;
 use crate::failure::{Failure, Result};
 use crate::output::Stdout;
 
@@ -23,13 +24,13 @@ pub struct Man {
 }
 
 /// Prints the completions for a shell.
-pub fn completions(args: &Completions, mut program: Command) {
-    clap_complete::generate(args.shell, &mut program, "fullpipe", &mut Stdout);
+pub fn completions(args: &Completions, program: Command) {
+    clap_complete::generate(args.shell, &mut with_python(program), "fullpipe", &mut Stdout);
 }
 
 /// Writes a page for the program, and one for each verb: `fullpipe.1`, `fullpipe-cp.1`.
 pub fn man(args: &Man, program: Command) -> Result {
-    write(&args.folder, program).map_err(|e| {
+    write(&args.folder, with_python(program)).map_err(|e| {
         let text = format!("cannot write manual pages to {}: {e}", args.folder.display());
         Failure::new(ExitClass::Record, text)
     })
@@ -50,4 +51,16 @@ fn write(folder: &Path, program: Command) -> std::io::Result<()> {
 /// Drops the `help` verbs, which repeat `--help` and need no page.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
+/// Adds the verbs of the Python part, which parses their words itself.
+fn with_python(program: Command) -> Command {
+    external::PYTHON.iter().fold(program, |program, (verb, about)| {
+        let words = Arg::new("words").value_name("WORD").num_args(0..).allow_hyphen_values(true);
+        let more = format!(
+            "It belongs to fullpipe's Python part. 'fullpipe {verb} --help' says what it takes, once that part is installed."
+        );
+        let verb = Command::new(*verb).about(*about).after_help(more).disable_help_flag(true);
+        program.subcommand(verb.arg(words.value_hint(ValueHint::AnyPath)))
+    })
 }

@@ -15,6 +15,9 @@ fn bash_completes_a_flag() {
     let ask = r#"source "$0"; COMP_WORDS=(fullpipe cp --stre); COMP_CWORD=2; _fullpipe fullpipe --stre cp; echo "${COMPREPLY[@]}""#;
     let found = Command::new("bash").arg("-c").arg(ask).arg(&script).output().unwrap();
     assert_eq!(String::from_utf8(found.stdout).unwrap().trim(), "--streams");
+    let ask = r#"source "$0"; COMP_WORDS=(fullpipe ana); COMP_CWORD=1; _fullpipe fullpipe ana fullpipe; echo "${COMPREPLY[@]}""#;
+    let found = Command::new("bash").arg("-c").arg(ask).arg(&script).output().unwrap();
+    assert_eq!(String::from_utf8(found.stdout).unwrap().trim(), "analyze", "the Python part's verbs, too");
     assert_eq!(error(&fullpipe("completions csh")).0, 2);
 }
 
@@ -38,6 +41,9 @@ fn every_verb_has_a_page() {
             assert!(page.contains(&name.replace('-', "\\-")), "{verb}: {name}");
         }
         assert!(names > 3, "{verb}: {flags}");
+    }
+    for verb in ["campaign", "analyze", "report"] {
+        assert!(text(&format!("fullpipe-{verb}.1")).contains(&format!("fullpipe {verb} \\-\\-help")), "{verb}");
     }
     // Hidden: nobody types it.
     assert!(!pages.join("fullpipe-far.1").exists());
