@@ -3,7 +3,8 @@
 //! The receiver asks for the sources' names only if its own side wants something deleted, and only once everything has arrived.
 //! It follows no link and enters no other file system. What is excluded from the copy stays, and so do fullpipe's own files.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -24,8 +25,8 @@ use crate::protocol::name::{self, Name, number};
 use crate::protocol::skipped::SkippedEntry;
 use crate::source::exclude::Exclude;
 
-/// Most names of folders that are not complete. Each takes 8 bytes.
-const MAX_NAMES: usize = 1 << 24;
+/// Most names of folders that are not complete, at both ends together. Each takes 8 bytes.
+const MAX_NAMES: usize = 1 << 25;
 
 /// Most folders that are not complete at once: those on one path, as a sender lists them.
 const MAX_OPEN: usize = 4096;
@@ -36,19 +37,67 @@ const MAX_TOLD_BYTES: usize = 1 << 20;
 /// Why a folder's content stays.
 const MOUNTED: &str = "another file system is mounted there";
 
+/// Device and inode.
+type Inode = (u64, u64);
+
+/// Why nothing is deleted in a folder.
+const FOLDED: &str = "nothing was deleted in it: its file system shows other names than those that were copied to it";
+
 /// The names in a folder of the sources, in 8 bytes each: a name of the same hash stays, which does no harm.
 #[derive(Debug, Default)]
-struct Names(Vec<u64>);
+struct Names {
+    listed: Vec<u64>,
+    /// The names that the folder of the destination had when the first ones came, sorted.
+    there: Vec<u64>,
+    /// What stands under a listed name that the destination's folder shows in another form: its file system does not tell cases
+    /// or Unicode forms apart.
+    folded: Vec<Inode>,
+}
 
 impl Names {
-    fn add(&mut self, names: &[Vec<u8>]) {
-        self.0.extend(names.iter().map(|name| number(&blake3::hash(name))));
+    /// Begins with what is in the folder of the destination.
+    fn new(there: &[Vec<u8>]) -> Names {
+        let mut there: Vec<u64> = there.iter().map(|name| hash(name)).collect();
+        there.sort_unstable();
+        Names { there, ..Names::default() }
     }
 
-    /// Whether a name is among them. They must be sorted.
-    fn has(&self, name: &[u8]) -> bool {
-        self.0.binary_search(&number(&blake3::hash(name))).is_ok()
+    /// Adds names of the source. `look` finds what stands under a name in the destination's folder.
+    fn add(&mut self, names: &[Vec<u8>], look: &dyn Fn(&[u8]) -> Option<Inode>) {
+        for name in names {
+            let hash = hash(name);
+            self.listed.push(hash);
+            if self.there.binary_search(&hash).is_err() {
+                self.folded.extend(look(name));
+            }
+        }
     }
+
+    fn count(&self) -> usize {
+        self.listed.len() + self.there.len() + self.folded.len()
+    }
+
+    /// Of what is in the destination's folder, that which the source lacks. `None` if the folder does not show all that stands
+    /// under the source's names.
+    fn lacks(mut self, there: Vec<Vec<u8>>, look: &dyn Fn(&[u8]) -> Option<Inode>) -> Option<Vec<Vec<u8>>> {
+        self.listed.sort_unstable();
+        let stay: HashSet<Inode> = self.folded.iter().copied().collect();
+        if !stay.is_empty() {
+            let all: HashSet<Inode> = there.iter().filter_map(|name| look(name)).collect();
+            if !stay.is_subset(&all) {
+                return None;
+            }
+        }
+        let stays = |name: &[u8]| {
+            self.listed.binary_search(&hash(name)).is_ok()
+                || !stay.is_empty() && look(name).is_none_or(|inode| stay.contains(&inode))
+        };
+        Some(there.into_iter().filter(|name| !stays(name)).collect())
+    }
+}
+
+fn hash(name: &[u8]) -> u64 {
+    number(&blake3::hash(name))
 }
 
 /// Which entries may be deleted.
@@ -128,40 +177,64 @@ impl Deleter<'_> {
         if folder.is_none() && !self.rules.content {
             return Err(TransferError::Usage("the sender lists a folder that was not asked for".into()));
         }
-        let known = progress.names.entry(folder.clone()).or_default();
-        known.add(&names);
+        let mut gone = Vec::new();
+        if folder.as_ref().is_some_and(|folder| self.rules.protects(folder, true)) {
+            return Ok(gone);
+        }
+        let opened = self.open(folder.as_ref());
+        let look = |part: &[u8]| -> Option<Inode> {
+            let folder = opened.as_ref().ok().filter(|_| !part.contains(&b'/'))?;
+            at::look(folder, at::part(part)).ok().map(|stat| (stat.st_dev, stat.st_ino))
+        };
+        let known = match progress.names.entry(folder.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let there = opened.as_ref().ok().and_then(|folder| names_in(folder).ok()).unwrap_or_default();
+                new.insert(Names::new(&there))
+            }
+        };
+        known.add(&names, &look);
         if !last {
-            let all: usize = progress.names.values().map(|names| names.0.len()).sum();
+            let all: usize = progress.names.values().map(Names::count).sum();
             if progress.names.len() > MAX_OPEN {
                 return Err(TransferError::Usage("the sender lists too many folders at once".into()));
             }
             if all > MAX_NAMES {
                 return Err(TransferError::Usage(format!(
-                    "a folder has more than {MAX_NAMES} names; copy without --delete"
+                    "a folder has more than {} names; copy without --delete",
+                    MAX_NAMES / 2
                 )));
             }
             return Ok(Vec::new());
         }
-        let mut known = progress.names.remove(&folder).unwrap_or_default();
-        known.0.sort_unstable();
-        let mut gone = Vec::new();
-        if folder.as_ref().is_some_and(|folder| self.rules.protects(folder, true)) {
-            return Ok(gone);
-        }
-        let opened = self.open(folder.as_ref()).and_then(|fd| names_in(&fd).map(|names| (fd, names)));
-        let (fd, there) = match opened {
-            Ok(opened) => opened,
+        let known = progress.names.remove(&folder).unwrap_or_default();
+        let mut failed = |e: &io::Error| {
+            let name = folder.as_ref().map_or(&b"."[..], Name::bytes);
+            progress.deleted.failed.add(SkippedEntry::new(name, why(e)));
+        };
+        let fd = match &opened {
+            Ok(fd) => fd,
             // Nothing stands there; with --dry-run it may not have been copied yet.
-            Err(e) if is_gone(&e) => return Ok(gone),
+            Err(e) if is_gone(e) => return Ok(gone),
             Err(e) => {
-                let name = folder.as_ref().map_or(&b"."[..], Name::bytes);
-                progress.deleted.failed.add(SkippedEntry::new(name, why(&e)));
+                failed(e);
                 return Ok(gone);
             }
         };
-        let mut rest = there.into_iter().filter(|part| !known.has(part)).peekable();
+        let there = match names_in(fd) {
+            Ok(there) => there,
+            Err(e) => {
+                failed(&e);
+                return Ok(gone);
+            }
+        };
+        let Some(rest) = known.lacks(there, &look) else {
+            failed(&io::Error::other(FOLDED));
+            return Ok(gone);
+        };
+        let mut rest = rest.into_iter().peekable();
         if let Some(name) = folder.as_ref().filter(|_| rest.peek().is_some())
-            && let Err(e) = self.same_file_system(name, &fd)
+            && let Err(e) = self.same_file_system(name, fd)
         {
             progress.deleted.failed.add(SkippedEntry::new(name.bytes(), why(&e)));
             return Ok(gone);
@@ -173,7 +246,7 @@ impl Deleter<'_> {
             };
             // What cannot be named cannot have been copied either.
             let Ok(name) = name else { continue };
-            self.delete(&fd, name, progress, &mut gone);
+            self.delete(fd, name, progress, &mut gone);
             if !(self.goes_on)() {
                 break;
             }
@@ -358,6 +431,30 @@ mod tests {
     fn listing(folder: Option<&str>, names: &[&str]) -> Listing {
         let folder = folder.map(|folder| Name::try_from(folder.as_bytes().to_vec()).unwrap());
         Listing { folder, names: names.iter().map(|name| name.as_bytes().to_vec()).collect(), last: true }
+    }
+
+    /// As on a file system that does not tell cases apart.
+    #[test]
+    fn what_stands_under_another_form_of_a_copied_name_stays() {
+        let there = ["Data", "same", "old"].map(|name| name.as_bytes().to_vec());
+        let inode = |name: &[u8]| match &name.to_ascii_lowercase()[..] {
+            b"data" => Some((1, 7)),
+            b"same" => Some((1, 8)),
+            b"old" => Some((1, 9)),
+            _ => None,
+        };
+        let lacks = |listed: &[&str], look: &dyn Fn(&[u8]) -> Option<Inode>| {
+            let mut names = Names::new(&there);
+            names.add(&listed.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>(), look);
+            names.lacks(there.to_vec(), look)
+        };
+        assert_eq!(lacks(&["data", "same"], &inode), Some(vec![b"old".to_vec()]));
+        assert_eq!(lacks(&["same", "new"], &inode), Some(vec![b"Data".to_vec(), b"old".to_vec()]));
+        assert_eq!(lacks(&["DATA", "SAME", "OLD"], &inode), Some(vec![]));
+        // A file system that numbers names, not files.
+        let by_name = |name: &[u8]| inode(name).map(|_| (1, hash(name)));
+        assert_eq!(lacks(&["data", "same"], &by_name), None);
+        assert_eq!(lacks(&["Data", "same"], &by_name), Some(vec![b"old".to_vec()]));
     }
 
     /// Whatever the sender lists.
