@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u32 = 29;
+pub const PROTOCOL: u32 = 30;
 
 /// The greeting of one end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -44,7 +44,7 @@ impl Output {
     /// Makes a destination of an open file.
     #[must_use]
     pub fn new(file: File) -> Output {
-        let terms = Terms { offer: false, key: Key::random(), tags: Key::random() };
+        let terms = Terms { offer: false, key: Key::random(), tags: Key::random(), journal: None };
         Output { file, terms, begun: AtomicBool::new(false) }
     }
 

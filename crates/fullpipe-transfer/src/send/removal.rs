@@ -34,6 +34,11 @@ impl Sender {
         let mut removals = lock(&self.removals);
         // There is one source (`resolve::check_removed`).
         let Some(tree) = self.from.trees().first() else { return };
+        if *removals.is_destination.get_or_insert_with(|| self.journal.is_some_and(|number| tree.has_journal(number))) {
+            let why = "the destination is this very folder, so it is the copy";
+            removals.removed.failed.add(SkippedEntry::new(name.bytes(), why));
+            return;
+        }
         match tree.remove(&name, key, at_end, &mut removals.changed) {
             Ok(Removal::Removed) => removals.removed.files += 1,
             Ok(Removal::Later) => drop(removals.late.insert(name, key)),

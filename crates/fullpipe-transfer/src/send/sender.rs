@@ -92,6 +92,8 @@ pub(super) struct Removals {
     /// What the receiver has, and what is removed only when everything is done.
     pub(super) late: HashMap<Name, u64>,
     pub(super) changed: Changed,
+    /// Whether the receiver's journal is in the source's folder, so that what was copied are the copies, too. `None`: not looked.
+    pub(super) is_destination: Option<bool>,
 }
 
 /// The sending end of a session. Threads share it: the walk, one for each stream and one that reads ahead for it, one that
@@ -101,6 +103,8 @@ pub struct Sender {
     pub(super) options: Options,
     /// Whether files are offered before they are sent, because the receiver may have some already.
     pub(super) offer: bool,
+    /// Number in the name of the receiver's journal ([`Terms::journal`]).
+    pub(super) journal: Option<u64>,
     /// Key of the blocks' digests ([`Terms::key`]).
     pub(super) key: Key,
     /// Key of the tags of this attempt's chunks.
@@ -175,6 +179,7 @@ impl Sender {
             offer: is_trees && (terms.offer || options.keeps_same()),
             key: terms.key,
             tags: terms.tags,
+            journal: terms.journal,
             block,
             state: Mutex::new(state),
             disk_streams: (!sized && is_trees).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),

@@ -13,7 +13,7 @@ use nix::unistd::UnlinkatFlags;
 use crate::fs::at;
 use crate::fs::root::{Root, Within, open_below};
 use crate::protocol::file::{file_key, link_key};
-use crate::protocol::name::Name;
+use crate::protocol::name::{self, Name};
 use crate::source::tree::SourceTree;
 
 /// The times of the last change (ctime) of files with several names, of which one was removed: before and after that. They are
@@ -41,6 +41,18 @@ impl SourceTree {
             Some(top) => name.path().strip_prefix(top.path()).ok().map(Path::to_owned),
             None => Some(name.path().to_owned()),
         }
+    }
+
+    /// Whether the journal of this number is in the folder that was copied, or in the one that it lies in: then the destination is
+    /// this source, perhaps through another file system (sshfs, NFS), which shows other times and numbers of the same files.
+    pub(crate) fn has_journal(&self, number: u64) -> bool {
+        let how = OFlag::O_PATH | OFlag::O_DIRECTORY;
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let is_in = |folder: &Path| {
+            let opened = self.root.open_at(folder, how, 0);
+            opened.is_ok_and(|folder| at::look(&folder, &name::scratch(number, "journal")).is_ok())
+        };
+        is_in(&self.path) || is_in(parent)
     }
 
     /// Removes an entry of this version ([`file_key`], [`link_key`]). With `at_end`, all else is done.

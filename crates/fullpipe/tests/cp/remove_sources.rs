@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use crate::host::Host;
 use crate::large::{LARGE, SLOW, both_ways, some_blocks};
+use crate::sshfs::Sshfs;
 use crate::tree::{bytes, date, leftovers, only, same, write};
 
 /// A tree with a file of every size, a link, and a file of two names; and a copy of it to compare with.
@@ -180,6 +181,33 @@ fn a_copy_onto_itself_removes_nothing() {
             assert_eq!(fs::read_link(host.file("tree/sub/link")).unwrap().to_str(), Some("../first"));
         }
     });
+}
+
+/// The same through sshfs, which shows the time of a change of the content as that of any change, and whole seconds.
+#[test]
+fn a_copy_onto_itself_through_another_file_system_removes_nothing() {
+    let Some(mount) = Sshfs::mount(&[]) else { return };
+    let host = Host::start();
+    let files = ["large", "sub/small"];
+    for words in ["", "-u", "-c"] {
+        for (file, len) in files.iter().zip([3 << 20, 30]) {
+            write(mount.far().join("tree").join(file), bytes(len, 1));
+            date(mount.far().join("tree").join(file), 1_500_000_000, 0);
+        }
+        let (near, far) = (mount.at(), format!("far:{}", mount.far().display()));
+        for (from, to) in [
+            (near.join("tree/."), format!("{far}/tree/")),
+            (near.join("tree"), format!("{far}/")),
+            (near.join("tree/large"), format!("{far}/tree/")),
+        ] {
+            let mut cp = host.cp();
+            let done = cp.words(&format!("-r --remove-source-files --json {words}")).arg(&from).arg(&to).run();
+            assert_eq!(done.number("removed_sources"), 0, "{words} {}: {} {}", from.display(), done.out, done.err);
+            for file in files {
+                assert!(mount.far().join("tree").join(file).exists(), "{words} {}: {}", from.display(), done.err);
+            }
+        }
+    }
 }
 
 /// Of two that bring one name, the second would take the place of the first once that is gone.
