@@ -44,7 +44,7 @@ pub fn unchanged(file: &File, size: u64, mtime: (i64, u32)) -> io::Result<bool> 
 
 /// Whether `kept` is `mtime` after rounding down to some file system's resolution. NTFS and SMB store times in units of
 /// 100 ns, some NFS servers in us, exFAT in 10 ms, ext4 with small inodes in seconds, FAT in 2 s.
-fn is_time(kept: (i64, u32), mtime: (i64, u32)) -> bool {
+pub fn is_time(kept: (i64, u32), mtime: (i64, u32)) -> bool {
     let (seconds, ns) = mtime;
     let cut = |grain: u32| (seconds, ns - ns % grain);
     [1, 100, 1_000, 10_000_000, 1_000_000_000].into_iter().any(|grain| kept == cut(grain)) || kept == (seconds & !1, 0)
@@ -60,13 +60,17 @@ pub fn at_rest(file: &File, item: &FileItem, growing: bool) -> io::Result<bool> 
     if growing && now.nlink() > 0 {
         return Ok(now.len() >= item.size);
     }
-    let changed = (now.ctime(), now.ctime_nsec() as u32);
-    Ok((now.len(), mtime(&now), changed) == (item.size, item.meta.mtime, item.changed))
+    Ok((now.len(), mtime(&now), ctime(&now)) == (item.size, item.meta.mtime, item.changed))
 }
 
 /// A file's mtime as Unix time: seconds, and nanoseconds within the second.
 pub fn mtime(of: &std::fs::Metadata) -> (i64, u32) {
     (of.mtime(), of.mtime_nsec() as u32)
+}
+
+/// A file's ctime as Unix time: seconds, and nanoseconds within the second.
+pub fn ctime(of: &std::fs::Metadata) -> (i64, u32) {
+    (of.ctime(), of.ctime_nsec() as u32)
 }
 
 /// Maximum total size of a file's extended attributes, in bytes.

@@ -1,7 +1,9 @@
 //! Tells what a copy would do at its destination, and changes nothing there.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use nix::fcntl::OFlag;
 
@@ -23,9 +25,10 @@ impl UnfinishedFolder {
     /// Whether a file is one of them. It is not if its folder cannot be read.
     fn has(&mut self, root: &Root, name: &Name, inode: u64) -> bool {
         let folder = name.parent();
+        let path = folder.as_ref().map_or_else(|| Path::new("."), Name::path);
         if !self.0.as_ref().is_some_and(|known| known.is_of(folder.as_ref())) {
-            let opened = root.folder(folder.as_ref());
-            self.0 = opened.and_then(|fd| UnfinishedFiles::in_folder(folder, fd)).ok();
+            let opened = root.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0);
+            self.0 = opened.and_then(|fd| UnfinishedFiles::in_folder(folder.clone(), fd)).ok();
         }
         self.0.as_ref().is_some_and(|known| known.has(inode))
     }
@@ -80,7 +83,8 @@ impl DryRun {
         let Ok(name) = names.final_name(&candidate.name) else { return Change::New };
         let entry = match root.open_at(name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0) {
             Ok(entry) => File::from(entry),
-            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return Change::Blocked,
+            // A file, or a link, stands where a folder is to be.
+            Err(e) if is_gone(&e) && e.kind() != ErrorKind::NotFound => return Change::Blocked,
             Err(e) if is_gone(&e) => return Change::New,
             Err(_) => return Change::Unknown,
         };

@@ -12,7 +12,7 @@ use nix::sys::stat::Mode;
 
 use super::journal::Record;
 use super::receiver::Receiver;
-use crate::error::TransferError;
+use crate::error::{TransferError, is_gone};
 use crate::fs::content_hash;
 use crate::fs::metadata::{self, Attributes, Special};
 use crate::protocol::file::FileItem;
@@ -29,6 +29,14 @@ const CTIME_GRAIN_S: i64 = 2;
 /// Whether a file with this ctime was certainly last changed before an instant. Both are seconds since 1970.
 fn changed_before(ctime_s: i64, instant_s: i64) -> bool {
     ctime_s + CTIME_GRAIN_S < instant_s
+}
+
+/// Whether a file is to be sent although this error came of looking for it: nothing stands there, or something else than a file, or
+/// writing to it will fail with the reason.
+fn may_be_sent(error: &io::Error) -> bool {
+    is_gone(error)
+        || error.kind() == io::ErrorKind::PermissionDenied
+        || matches!(error.raw_os_error(), None | Some(libc::ENXIO | libc::ENODEV | libc::ENAMETOOLONG | libc::EXDEV))
 }
 
 /// What the journal says about an offered file.
@@ -59,9 +67,18 @@ impl Receiver {
             // content.
             Journaled { on_disk: resume.done.get(key), suspect_since_s: resume.rebooted.then_some(resume.started.0) }
         };
-        if (journaled.on_disk.is_some() || self.options.keeps_same())
-            && let Ok(Some((want, is_same))) = self.stays(item, journaled)
+        let stays = match journaled.on_disk.is_some() || self.options.keeps_same() {
+            true => self.stays(item, journaled),
+            false => Ok(None),
+        };
+        if let Err(e) = &stays
+            && !may_be_sent(e)
         {
+            // What stands there may be newer.
+            self.skip(item.name.bytes(), e)?;
+            return Ok(Want::Nothing);
+        }
+        if let Ok(Some((want, is_same))) = stays {
             // With --verify, what was here before this attempt is not read back, so its source stays.
             if is_same && !self.options.verify {
                 self.complete(&item.name, key)?;
@@ -109,20 +126,29 @@ impl Receiver {
         let Journaled { on_disk, suspect_since_s } = journaled;
         let update = self.options.update;
         let name = self.names.final_name(&item.name)?;
-        let open = || self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0);
-        let file = match open() {
+        let open = |how| self.root.open_at(name.path(), how | OFlag::O_NOFOLLOW, 0).map(File::from);
+        // Its content is opened only where that is needed: this user may be allowed to know the file, but not to read it.
+        let entry = match open(OFlag::O_PATH) {
             // An earlier copy may have closed the file's folder.
-            Err(e) if e.raw_os_error() == Some(libc::EACCES) => self.parent(&name).and_then(|_| open())?,
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => self.parent(&name).and_then(|_| open(OFlag::O_PATH))?,
             other => other?,
         };
-        let file = File::from(file);
-        let now = file.metadata()?;
+        let now = entry.metadata()?;
+        // `None`: this user may not read it, or another file has taken its place.
+        let content = || match open(OFlag::O_RDONLY | OFlag::O_NONBLOCK) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::WouldBlock) => Ok(None),
+            Err(e) => Err(e),
+            Ok(file) => {
+                let opened = file.metadata()?;
+                Ok(Some(file).filter(|_| (opened.dev(), opened.ino()) == (now.dev(), now.ino())))
+            }
+        };
         if self.options.inplace && now.nlink() > 1 && journaled.on_disk.is_some() {
             // No other content is to be written to it.
             self.use_in_place(now.dev(), now.ino());
         }
         // The source itself, on a file system that both ends see, is no copy of the source.
-        let is_copy = (now.ctime(), now.ctime_nsec() as u32) != item.changed;
+        let is_copy = !metadata::is_time(metadata::ctime(&now), item.changed);
         // What an interrupted copy has written to in place is newer than its source, and may have its size and time.
         if !self.options.checksum && now.nlink() > 1 && self.is_unfinished(&name, now.ino())? {
             return Ok(None);
@@ -131,10 +157,14 @@ impl Receiver {
         if update && !self.options.replace_newer && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
             return Ok(Some((if now.len() == item.size { Want::Nothing } else { Want::Newer }, false)));
         }
+        if !now.is_file() {
+            return Ok(None);
+        }
         let special = Special::of_file(self.options.special);
+        let is_mine = now.uid() == nix::unistd::geteuid().as_raw();
         if self.options.checksum && on_disk.is_none() {
-            let is_same = now.is_file()
-                && now.len() == item.size
+            let Some(file) = content()? else { return Ok(None) };
+            let is_same = now.len() == item.size
                 && item.content == Some(content_hash::of(&file, &mut |bytes| self.session.moved(bytes))?);
             if !is_same {
                 return Ok(None);
@@ -143,7 +173,7 @@ impl Receiver {
                 self.unmark(self.root.folder(name.parent().as_ref())?, &name, now.ino())?;
             }
             // The content is ours to keep, and the rest is made the same, if this user may.
-            if now.nlink() == 1 && now.uid() == nix::unistd::geteuid().as_raw() {
+            if now.nlink() == 1 && is_mine {
                 let _ = metadata::dress(&file, &item.meta, (special, Attributes::default()), false, None);
             }
             if self.options.fsync {
@@ -153,26 +183,36 @@ impl Receiver {
             return Ok(Some((Want::Nothing, is_copy)));
         }
         let sure = on_disk.is_some() || suspect_since_s.is_none_or(|since| changed_before(now.ctime(), since));
-        if !metadata::unchanged(&file, item.size, item.meta.mtime)? || !sure {
+        if !metadata::unchanged(&entry, item.size, item.meta.mtime)? || !sure {
             return Ok(None);
         }
         let mode = special.mode(&item.meta, now.mode());
         // A file with several names may be another file of this user that somebody else linked here.
-        if update && now.nlink() == 1 && now.mode() & 0o7777 != mode {
+        let to_change =
+            update && now.nlink() == 1 && now.mode() & 0o7777 != mode && (is_mine || now.uid() == item.meta.uid);
+        let to_sync = self.options.fsync && on_disk != Some(true);
+        let file = if to_change || to_sync { content()? } else { None };
+        if is_mine && to_change && file.is_none() {
+            // Sent anew, it gets the permissions with which it can be read.
+            return Ok(None);
+        }
+        if let Some(file) = file.as_ref().filter(|_| to_change) {
             // If this user may not set them, they stay as they are.
-            let _ = if now.uid() == nix::unistd::geteuid().as_raw() {
-                metadata::dress(&file, &item.meta, (special, Attributes::default()), false, None).map(drop)
-            } else if now.uid() == item.meta.uid {
+            let _ = if is_mine {
+                metadata::dress(file, &item.meta, (special, Attributes::default()), false, None).map(drop)
+            } else {
                 // Its owner may have put it here with content of its own. So it keeps its group, and gets no setuid or
                 // setgid bit that it does not have.
                 let mode = Mode::from_bits_truncate(mode & (0o777 | now.mode()));
-                nix::sys::stat::fchmod(&file, mode).map_err(io::Error::from)
-            } else {
-                Ok(())
+                nix::sys::stat::fchmod(file, mode).map_err(io::Error::from)
             };
         }
         // A file that --update found here may not be on disk.
-        if self.options.fsync && on_disk != Some(true) {
+        if to_sync {
+            let Some(file) = file else {
+                // It stays, and so does its source.
+                return Ok(if on_disk.is_some() { None } else { Some((Want::Nothing, false)) });
+            };
             file.sync_all()?;
             metadata::sync_folder(self.root.folder(name.parent().as_ref())?, &file)?;
             if on_disk.is_some() {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 
 use crate::host::Host;
 use crate::large::{LARGE, SLOW, both_ways, some_blocks};
-use crate::tree::{bytes, mode, only, same_content, write};
+use crate::tree::{bytes, date, mode, only, same_content, write};
 
 const MIB: usize = 1 << 20;
 
@@ -437,4 +437,33 @@ fn extended_attributes_on_request() {
         assert_eq!(value(host.file("pull").join(name)).as_deref(), Some(&b"a\0value"[..]), "{name}");
         assert_eq!(value(host.file("without").join(name)), None, "{name}");
     }
+}
+
+/// With --update, what is newer stays, also where this user may not read it. It says enough that the name is there.
+#[test]
+fn a_newer_file_that_may_not_be_read_stays() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let host = Host::start();
+    fs::create_dir(host.file("to")).unwrap();
+    mode(host.file("to"), 0o777);
+    for (name, date_s) in [("newer", 1_600_000_000), ("same", 1_500_000_000), ("older", 1_400_000_000)] {
+        write(host.file(name), "1234");
+        date(host.file(name), 1_500_000_000, 0);
+        let there = host.file("to").join(name);
+        write(&there, if name == "same" { "abcd" } else { "other" });
+        date(&there, date_s, 0);
+        mode(there, 0o600);
+    }
+    for how in ["--dry-run", ""] {
+        let mut cp = host.cp();
+        cp.far_program(&host.unprivileged()).words(&format!("-u {how}"));
+        for name in ["newer", "same", "older"] {
+            cp.arg(host.file(name));
+        }
+        cp.arg(host.far("to/")).ok();
+    }
+    let content = |name: &str| fs::read_to_string(host.file("to").join(name)).unwrap();
+    assert_eq!(["newer", "same", "older"].map(content), ["other", "abcd", "1234"]);
 }
