@@ -146,7 +146,9 @@ impl Receiver {
                 metadata::open_up(&folder)?;
             }
             let partial = name::scratch(partial, "partial");
-            let is_unfinished = |stat: FileStat| stat.st_nlink > 1 && Some(stat.st_ino) == in_place;
+            // A record of another attempt may have the same number without saying that the file is written to in place.
+            let own = at::look(&folder, at::part(name.last())).ok().map(|stat| stat.st_ino);
+            let is_unfinished = |stat: FileStat| stat.st_nlink > 1 && [in_place, own].contains(&Some(stat.st_ino));
             if at::look(&folder, &partial).is_ok_and(is_unfinished) {
                 unfinished.insert(name.bytes().to_vec());
                 return Ok(());

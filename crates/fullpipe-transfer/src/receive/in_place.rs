@@ -16,7 +16,8 @@ use nix::sys::stat::{Mode, SFlag};
 use super::journal::Record;
 use super::receiver::Receiver;
 use super::unfinished::UnfinishedFiles;
-use crate::fs::{at, ownership, publish};
+use crate::error::Lack;
+use crate::fs::{at, metadata, ownership, publish};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::{self, Name, scratch};
 use crate::threads::lock;
@@ -103,7 +104,7 @@ impl Receiver {
         let file = File::from(at::open_part(folder, own, OFlag::O_RDWR | OFlag::O_NONBLOCK)?);
         let now = file.metadata()?;
         // Most likely it is the source itself, which is not to be emptied.
-        let is_source = (now.ctime(), now.ctime_nsec() as u32) == item.changed && now.len() == item.size;
+        let is_source = metadata::is_time(metadata::ctime(&now), item.changed) && now.len() == item.size;
         Ok(Some(file).filter(|_| now.is_file() && !is_source))
     }
 
@@ -196,6 +197,9 @@ fn empty(file: &File, item: &FileItem) -> io::Result<()> {
 }
 
 fn no_second_name(error: io::Error) -> io::Error {
+    if Lack::of(&error).is_some() {
+        return error;
+    }
     io::Error::new(error.kind(), format!("--inplace needs a hard link beside it ({error})"))
 }
 

@@ -8,7 +8,7 @@ use seccompiler::{
 };
 
 use crate::disks::Small;
-use crate::host::Host;
+use crate::host::{Host, journalled, until};
 use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
 use crate::tree::{bytes, date, leftovers, mode, only, same, same_content, write};
 
@@ -192,6 +192,25 @@ fn an_unfinished_file_that_is_not_copied_is_named() {
         host.copy(push, "-r --delete", "from/.", "to/").ok();
         only(&host.file("to"), &["more"]);
     });
+}
+
+/// A first attempt without the flag has begun another file, under the same number.
+#[test]
+fn an_unfinished_file_is_named_whatever_was_begun_before() {
+    let host = Host::start();
+    write(host.file("from/large"), bytes(LARGE, 7));
+    write(host.file("to/large"), bytes(LARGE, 5));
+    let mut known = 0;
+    for how in ["", "--inplace"] {
+        let running = host.copy(true, &format!("-r {how} {SLOW}"), "from/.", "to/").start();
+        until("more blocks in the journal", || journalled(&host.file("to")) > known + 800);
+        running.kill();
+        known = journalled(&host.file("to"));
+    }
+    write(host.file("from/more"), "more");
+    fs::remove_file(host.file("from/large")).unwrap();
+    host.copy(true, "-r", "from/.", "to/").fails(1, "large: an interrupted copy with --inplace has left it partly old");
+    assert_eq!(leftovers(&host.file("to")).len(), 2);
 }
 
 #[test]
