@@ -14,3 +14,4 @@ pub mod root;
 pub mod sparse;
 pub(crate) mod symlinks;
 pub(crate) mod users;
+pub mod write_back;

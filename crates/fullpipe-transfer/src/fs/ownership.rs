@@ -32,15 +32,24 @@ pub(crate) enum Trust {
     Distrusted(String),
 }
 
-/// The owner (uid) of new files in one folder, or the error code of the attempt to find out, once it is known. Whoever opens
-/// many files of a folder keeps one, because finding out creates a file, and other users may have put many files there.
+/// The owner (uid) and permissions that new files in one folder show, or the error code of the attempt to find out, once it is
+/// known. Whoever opens many files of a folder keeps one, because finding out creates a file, and other users may have put many
+/// files there.
 #[derive(Default)]
-pub(crate) struct NewFileOwner(OnceCell<Result<u32, i32>>);
+pub(crate) struct NewFileOwner(OnceCell<Result<(u32, u32), i32>>);
 
 impl NewFileOwner {
-    fn get(&self, folder: impl AsFd) -> io::Result<u32> {
-        let find = || owner_of_new(folder).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO));
+    fn get(&self, folder: impl AsFd) -> io::Result<(u32, u32)> {
+        let find = || shown_of_new(folder).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO));
         (*self.0.get_or_init(find)).map_err(io::Error::from_raw_os_error)
+    }
+
+    /// Whether a file of this owner is this user's.
+    ///
+    /// # Errors
+    /// No file can be made in the folder.
+    pub(crate) fn is(&self, folder: impl AsFd, uid: u32) -> io::Result<bool> {
+        Ok(uid == nix::unistd::geteuid().as_raw() || uid == self.get(folder)?.0)
     }
 }
 
@@ -160,18 +169,22 @@ fn distrust(folder: impl AsFd, stat: &FileStat, owner: &NewFileOwner, linked: bo
     if stat.st_nlink > 1 && !linked {
         return Ok(Some(format!("it has {} names (hard links)", stat.st_nlink)));
     }
-    if stat.st_mode & 0o022 != 0 {
+    // Where every file shows the same permissions (mount.cifs(8), file_mode=), they say nothing: whoever may write to this one may
+    // write to all.
+    let writers = stat.st_mode & 0o022;
+    if writers != 0 && writers & !owner.get(&folder)?.1 != 0 {
         return Ok(Some(format!("other users may write to it (mode {:04o})", stat.st_mode & 0o7777)));
     }
-    if stat.st_uid != nix::unistd::geteuid().as_raw() && stat.st_uid != owner.get(folder)? {
+    if !owner.is(folder, stat.st_uid)? {
         return Ok(Some(format!("it belongs to another user (uid {})", stat.st_uid)));
     }
     Ok(None)
 }
 
-/// Returns the owner (uid) of new files that this user creates in a folder. It is another user if an NFS server maps root
-/// to nobody (`exports(5)`, root_squash), or if a mount option sets the owner (`mount.cifs(8)`, uid=).
-fn owner_of_new(folder: impl AsFd) -> io::Result<u32> {
+/// Returns the owner (uid) that new files of this user in a folder show, and their permissions if 0600 was asked for. It is another
+/// user if an NFS server maps root to nobody (`exports(5)`, root_squash), or if a mount option sets the owner (`mount.cifs(8)`,
+/// uid=).
+fn shown_of_new(folder: impl AsFd) -> io::Result<(u32, u32)> {
     #[cfg(test)]
     tests::PROBES.set(tests::PROBES.get() + 1);
     let fd: OwnedFd = match publish::nameless(&folder, 0o600) {
@@ -182,7 +195,8 @@ fn owner_of_new(folder: impl AsFd) -> io::Result<u32> {
             file.into()
         }
     };
-    Ok(fstat(fd)?.st_uid)
+    let stat = fstat(fd)?;
+    Ok((stat.st_uid, stat.st_mode & 0o7777))
 }
 
 #[cfg(test)]

@@ -54,23 +54,33 @@ pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
     Ok(list)
 }
 
-/// Sets a range of a file to zeros, as a hole if the file system supports holes.
+/// Bytes that are cleared at once where the file system cannot make holes.
+const CLEARED: usize = 64 << 10;
+
+/// Sets a range of a file to zeros, as a hole if the file system supports holes and the file is not to be `dense`. Calls `moved`
+/// after each piece that it writes.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn clear(file: &File, extent: Extent) -> io::Result<()> {
-    let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+pub fn clear(file: &File, extent: Extent, dense: bool, moved: &mut dyn FnMut(u64)) -> io::Result<()> {
+    let kind = if dense { FallocateFlags::FALLOC_FL_ZERO_RANGE } else { FallocateFlags::FALLOC_FL_PUNCH_HOLE };
+    let how = kind | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     match nix::fcntl::fallocate(file, how, extent.offset as i64, extent.len as i64) {
         Err(Errno::EOPNOTSUPP) => {}
         done => return Ok(done?),
     }
-    let zeros = [0; 64 << 10];
+    let (zeros, mut there) = ([0; CLEARED], [0; CLEARED]);
     let (mut at, mut rest) = (extent.offset, extent.len);
     while rest > 0 {
-        let piece = &zeros[..zeros.len().min(rest as usize)];
-        file.write_all_at(piece, at)?;
-        at += piece.len() as u64;
-        rest -= piece.len() as u64;
+        let len = CLEARED.min(rest as usize);
+        // Most of it was never written. Reading that is faster, and leaves it a hole where the file system has some.
+        let is_clear = file.read_exact_at(&mut there[..len], at).is_ok() && there[..len] == zeros[..len];
+        if dense || !is_clear {
+            file.write_all_at(&zeros[..len], at)?;
+        }
+        moved(len as u64);
+        at += len as u64;
+        rest -= len as u64;
     }
     Ok(())
 }

@@ -137,7 +137,8 @@ impl Receiver {
     /// cleared.
     pub(super) fn hole(&self, id: u64, file: Option<Arc<LargeFile>>, extent: Extent) -> Result<(), TransferError> {
         if let Some(large) = file.as_ref().filter(|large| large.kept)
-            && let Err(e) = sparse::clear(large.target.file(), extent)
+            && let Err(e) =
+                sparse::clear(large.target.file(), extent, self.options.dense, &mut |bytes| self.session.moved(bytes))
         {
             return self.give_up(id, large, &e);
         }

@@ -50,7 +50,7 @@ pub(super) struct Parts {
     /// What is changed of the files' attributes.
     pub(super) changes: Resolved,
     /// The lock on the journal's file.
-    pub(super) lock: Flock<File>,
+    pub(super) lock: Held,
     /// Number of other commands that were interrupted here and can be resumed.
     pub(super) unfinished: u64,
     /// The folder's time, to be kept if nothing else changes in it.
@@ -152,10 +152,28 @@ fn find(root: &Root, transfer: u64, found: Option<u64>, distrusted: &mut Vec<Str
     }
 }
 
+/// A journal that no other process may write to as long as this exists.
+pub(super) enum Held {
+    Locked(Flock<File>),
+    /// Its file system has no locks, as Lustre mounted with `noflock`, or NFSv3 without lockd. Nothing keeps others out.
+    Unlocked(File),
+}
+
+impl std::ops::Deref for Held {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Held::Locked(file) => file,
+            Held::Unlocked(file) => file,
+        }
+    }
+}
+
 /// Who holds the lock on a journal.
 enum Lock {
     /// This process, now.
-    Ours(Flock<File>),
+    Ours(Held),
     /// Another process, with its number if that can be read.
     Theirs(Option<u64>),
 }
@@ -165,8 +183,9 @@ fn lock(file: File) -> std::io::Result<Lock> {
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         // The process that held it has finished and removed the file: this file is no journal any more.
         Ok(lock) if lock.metadata()?.nlink() == 0 => Ok(Lock::Theirs(None)),
-        Ok(lock) => Ok(Lock::Ours(lock)),
+        Ok(lock) => Ok(Lock::Ours(Held::Locked(lock))),
         Err((file, Errno::EWOULDBLOCK)) => Ok(Lock::Theirs(Journal::holder(&file))),
+        Err((file, Errno::ENOSYS | Errno::ENOLCK | Errno::EOPNOTSUPP)) => Ok(Lock::Ours(Held::Unlocked(file))),
         Err((_, e)) => Err(e.into()),
     }
 }
@@ -310,6 +329,7 @@ impl Destination {
             offer: !parts.resume.is_empty(),
             key: parts.journal.key(),
             tags: parts.tags,
+            journal: Some(parts.names.number),
         })
     }
 }

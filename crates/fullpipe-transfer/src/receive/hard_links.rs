@@ -9,6 +9,7 @@ use nix::fcntl::OFlag;
 use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
+use crate::fs::ownership::NewFileOwner;
 use crate::fs::{at, metadata};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
@@ -24,14 +25,18 @@ impl Receiver {
 
     /// Makes the hard links of this attempt.
     pub(super) fn make_hard_links(&self) -> Result<(), TransferError> {
+        if !self.options.hard_links {
+            return Ok(());
+        }
         let mut result = Ok(());
         let reader = lock(&self.journal).reader().map_err(local("reading the journal"))?;
+        let owner = NewFileOwner::default();
         let each = |record| {
             if let Record::HardLink { name, to, size, mtime, uid } = record
                 && result.is_ok()
             {
                 self.session.moved(1);
-                match self.make_hard_link(&name, &to, (size, mtime, uid)) {
+                match self.make_hard_link(&name, &to, (size, mtime, uid), &owner) {
                     Ok(()) => {
                         lock(&self.summary).files += 1;
                         self.counters.done_files.fetch_add(1, Ordering::Relaxed);
@@ -48,13 +53,19 @@ impl Receiver {
     /// Makes a hard link to a file of the copy. In a folder that others may write to, another user may have put a file of
     /// their own there, or a link: so the file must have the size and time that were sent, and belong to this user or to the
     /// source's owner. It is linked by its descriptor, so that nothing can take its place.
-    fn make_hard_link(&self, name: &Name, to: &Name, sent: (u64, (i64, u32), u32)) -> io::Result<()> {
+    fn make_hard_link(
+        &self,
+        name: &Name,
+        to: &Name,
+        sent: (u64, (i64, u32), u32),
+        owner: &NewFileOwner,
+    ) -> io::Result<()> {
         let (size, mtime, uid) = sent;
         let (name, to) = (self.names.final_name(name)?, self.names.final_name(to)?);
         let missing = |_| io::Error::other("the file that it is a hard link to was not copied");
         let file = File::from(self.root.open_at(to.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).map_err(missing)?);
         let stat = nix::sys::stat::fstat(&file)?;
-        let is_ours = stat.st_uid == nix::unistd::geteuid().as_raw() || stat.st_uid == uid;
+        let is_ours = stat.st_uid == uid || owner.is(&self.root, stat.st_uid)?;
         if !file.metadata()?.is_file() || !metadata::unchanged(&file, size, mtime)? || !is_ours {
             return Err(io::Error::other("the file that it is a hard link to is another one at the destination"));
         }

@@ -403,10 +403,15 @@ impl Journal {
     /// # Errors
     /// The file system's.
     pub fn flush(&mut self) -> io::Result<()> {
-        let written = self.file.write_all(&self.buffer);
+        if let Err(e) = self.file.write_all(&self.buffer) {
+            // What was written of them would hide all records behind it. They stay in memory.
+            self.file.set_len(self.end)?;
+            self.file.seek(io::SeekFrom::Start(self.end))?;
+            return Err(e);
+        }
         self.end += self.buffer.len() as u64;
         self.buffer.clear();
-        written
+        Ok(())
     }
 
     /// Returns a reader of the records written so far. More records may be added meanwhile.

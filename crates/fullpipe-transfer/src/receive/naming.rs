@@ -52,6 +52,8 @@ impl Receiver {
         if self.options.fsync {
             // The content first: with its final permissions, another attempt may not be able to open the file.
             file.sync_all()?;
+        } else {
+            self.write_back.check(file)?;
         }
         let unset = if item.has_size() {
             metadata::dress(file, &item.meta, self.of_file(), false, None)?

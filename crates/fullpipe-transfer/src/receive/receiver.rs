@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
-use nix::fcntl::{Flock, OFlag};
+use nix::fcntl::OFlag;
 
 use super::complete::Complete;
 use super::delete::{Progress, Rules};
-use super::destination::{self, Destination, FolderTime};
+use super::destination::{self, Destination, FolderTime, Held};
 use super::destination_names::DestinationNames;
 use super::journal::{Journal, ResumeState};
 use super::large::LargeFiles;
@@ -34,6 +34,7 @@ use crate::error::{Lack, TransferError, local, why};
 use crate::fs::metadata::{Attributes, Special, Unset};
 use crate::fs::ownership::{self, Trust};
 use crate::fs::root::Root;
+use crate::fs::write_back::WriteBack;
 use crate::fs::{metadata, publish};
 use crate::protocol::changes::Resolved;
 use crate::protocol::chunk::Chunk;
@@ -69,6 +70,8 @@ pub struct Receiver {
     pub(super) key: Key,
     /// Key of the tags of this attempt's chunks.
     pub(super) tags: Key,
+    /// How the destination's file system tells that it cannot write what it took.
+    pub(super) write_back: WriteBack,
     /// The large files that are being written. It has locks of its own.
     pub(super) large: LargeFiles,
     /// Guards what is still to come before the transfer can end.
@@ -79,7 +82,7 @@ pub struct Receiver {
     pub(super) offers: Mutex<Option<mpsc::SyncSender<Vec<FileItem>>>>,
     /// Guards the lock on the journal's file (`flock(2)`), which keeps other transfers out of the destination; `None`
     /// once it is released.
-    pub(super) lock: Mutex<Option<Flock<File>>>,
+    pub(super) lock: Mutex<Option<Held>>,
     /// The destination folder's time before the journal was made.
     pub(super) folder_time: Option<FolderTime>,
     /// Number of threads that may write to the destination, and of messages that are being handled.
@@ -172,6 +175,7 @@ impl Receiver {
             sees_all: to.sees_all,
             outlived: AtomicBool::new(false),
             nameless: AtomicBool::new(true),
+            write_back: WriteBack::of(&to.root),
             verifier: Verifier::default(),
             traces,
             changes: to.changes,

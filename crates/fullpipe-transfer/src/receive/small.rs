@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
+use crate::fs::write_back::WriteBack;
 use crate::fs::{metadata, ownership, publish, sparse};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
@@ -61,6 +62,7 @@ impl Receiver {
     fn write_whole(&self, item: &FileItem, content: &[u8], folder: &mut Folder, name: &Name) -> io::Result<()> {
         if let Some((file, partial)) = self.begin_small_in_place(item, &folder.fd, name)? {
             file.write_all_at(content, 0)?;
+            self.write_back.check(&file)?;
             let unset = metadata::dress(&file, &item.meta, self.of_file(), false, None)?;
             if self.options.fsync {
                 file.sync_all()?;
@@ -76,6 +78,7 @@ impl Receiver {
             match publish::nameless(&folder.fd, mode) {
                 Some(file) => {
                     sparse::write_new(&file, content, self.options.dense)?;
+                    self.write_back.check(&file)?;
                     let now = match folder.made.filter(|(asked, _)| *asked == mode) {
                         Some((_, now)) => now,
                         None => folder.made.insert((mode, metadata::permissions(&file)?)).1,
@@ -103,10 +106,15 @@ impl Receiver {
         written
     }
 
+    /// Whether files are on the destination's disk, or at its server, when they get their names.
+    fn is_synced(&self) -> bool {
+        self.options.fsync || self.write_back == WriteBack::AtSync
+    }
+
     /// Counts a file that has its final name, and adds it to the journal.
     pub(super) fn done(&self, item: &FileItem) -> Result<(), TransferError> {
         lock(&self.journal)
-            .add(&Record::Done { file: item.key(), synced: self.options.fsync })
+            .add(&Record::Done { file: item.key(), synced: self.is_synced() })
             .map_err(local("writing the journal"))?;
         lock(&self.summary).files += 1;
         self.counters.done_files.fetch_add(1, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::host::{Host, far};
 use crate::large::{MIB, both_ways, repeat};
+use crate::sshfs::Sshfs;
 use crate::tree::{bytes, leftovers, only, same, write};
 
 /// A small file system.
@@ -301,4 +302,26 @@ fn a_destination_without_attributes_is_told_once() {
         same(&from, &host.file("to/tree"));
         assert!(leftovers(&host.file("to")).is_empty());
     });
+}
+
+/// sshfs takes what is written, and says later that its server has no room.
+#[test]
+fn a_disk_that_is_full_behind_a_network_file_system_is_no_success() {
+    let Some(mount) = Sshfs::mount(&[]) else { return };
+    let Some(_small) = Small::mount(mount.far().join("small"), "size=1m") else { return };
+    let host = Host::start();
+    for (name, len) in [("small", 600_000), ("second", 600_000), ("large", 3 * MIB)] {
+        write(host.file("from").join(name), bytes(len, 1));
+    }
+    let to = format!("far:{}", mount.at().join("small").display());
+    for names in [&["small", "second"][..], &["large"]] {
+        let mut cp = host.cp();
+        cp.words("--no-sparse --retries 0");
+        for name in names {
+            cp.arg(host.file("from").join(name));
+        }
+        let done = cp.arg(format!("{to}/")).run();
+        assert_eq!(done.code(), 5, "{names:?}: {} {}", done.out, done.err);
+        assert!(!mount.far().join("small").join(names[names.len() - 1]).exists(), "{names:?}: {}", done.err);
+    }
 }
