@@ -3,7 +3,7 @@
 //! [`LargeFiles`] owns the maps and their lock. It opens nothing, writes nothing and sends nothing: a file that is being
 //! opened has an entry of its own, [`Slot::Opening`], so that no lock is held meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -169,15 +169,22 @@ enum Slot {
     Opening(Name),
     /// It is being written.
     Open(Arc<LargeFile>),
-    /// It was given up. Blocks that are still on their way are dropped.
-    GivenUp,
 }
 
 #[derive(Default)]
 struct Table {
     slots: HashMap<u64, Slot>,
+    /// Files that were given up. Blocks of them that are still on their way are dropped.
+    given_up: HashSet<u64>,
     /// How the sender read files of which no block has come yet: the control connection may be faster.
     early: HashMap<u64, Reading>,
+}
+
+impl Table {
+    fn give_up(&mut self, id: u64) {
+        self.slots.remove(&id);
+        self.given_up.insert(id);
+    }
 }
 
 /// All large files of a transfer, by the sender's number.
@@ -214,24 +221,23 @@ impl LargeFiles {
         let mut table = lock(&self.table);
         loop {
             match table.slots.get(&id) {
+                None if table.given_up.contains(&id) => return Ok(Lookup::Found(None)),
                 None => break,
                 Some(Slot::Open(file)) => return Ok(Lookup::Found(Some(file.clone()))),
-                Some(Slot::GivenUp) => return Ok(Lookup::Found(None)),
                 Some(Slot::Opening(_)) => table = self.opened.wait(table).unwrap_or_else(PoisonError::into_inner),
             }
         }
         let in_use = |slot: &Slot| match slot {
             Slot::Opening(name) => *name == item.name,
             Slot::Open(file) => file.item.name == item.name,
-            Slot::GivenUp => false,
         };
-        if table.slots.values().filter(|slot| !matches!(slot, Slot::GivenUp)).count() > MAX_LARGE_FILES {
+        if table.slots.len() > MAX_LARGE_FILES {
             return Err(TooMany);
         }
         // Blocks of a file that the sender has given up already are dropped; the sender knows.
         if table.early.get(&id).copied().is_some_and(Reading::is_useless) {
             table.early.remove(&id);
-            table.slots.insert(id, Slot::GivenUp);
+            table.given_up.insert(id);
             return Ok(Lookup::Found(None));
         }
         let is_in_use = table.slots.values().any(in_use);
@@ -252,7 +258,7 @@ impl LargeFiles {
     /// Ends [`Slot::Opening`] without a file. Returns whether the sender has ended the file already.
     pub(super) fn not_opened(&self, id: u64) -> bool {
         let mut table = lock(&self.table);
-        table.slots.insert(id, Slot::GivenUp);
+        table.give_up(id);
         self.opened.notify_all();
         table.early.remove(&id).is_some()
     }
@@ -271,7 +277,7 @@ impl LargeFiles {
                     lock(&file.state).ended = Some(reading);
                     return Ok(Ended::Open(file.clone()));
                 }
-                Some(Slot::GivenUp) => return Ok(Ended::GivenUp),
+                None if table.given_up.contains(&id) => return Ok(Ended::GivenUp),
                 None => {
                     if table.early.len() > MAX_LARGE_FILES {
                         return Err(TooMany);
@@ -285,7 +291,7 @@ impl LargeFiles {
 
     /// Gives a file up: blocks that are still on their way are dropped.
     pub(super) fn give_up(&self, id: u64) {
-        lock(&self.table).slots.insert(id, Slot::GivenUp);
+        lock(&self.table).give_up(id);
     }
 
     /// Forgets a file that has its name.
@@ -295,7 +301,7 @@ impl LargeFiles {
 
     /// Whether a file is being written.
     pub(super) fn any_open(&self) -> bool {
-        lock(&self.table).slots.values().any(|slot| !matches!(slot, Slot::GivenUp))
+        !lock(&self.table).slots.is_empty()
     }
 
     /// Keeps the extents of a file that an earlier attempt wrote and that are still good.
