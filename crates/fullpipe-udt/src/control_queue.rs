@@ -94,6 +94,8 @@ impl ControlQueue {
             }
             let ranges = open.receiver.take_report(now_ns, open.rtt, again, max_words);
             if !ranges.is_empty() {
+                // One packet may not hold all that are due.
+                self.nak_again |= again;
                 self.writer.write(header, |to| {
                     loss_report::append(ranges.iter().cloned(), max_words, to);
                 });
