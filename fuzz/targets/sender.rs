@@ -66,7 +66,7 @@ fn run(script: Script) {
     let streams = 1 + (how >> 8) % 3;
     let transport =
         Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
-    let terms = Terms { offer: bit(4), key: Key([3; Key::LEN]), tags: Key([4; Key::LEN]) };
+    let terms = Terms { offer: bit(4), key: Key([3; Key::LEN]), tags: Key([4; Key::LEN]), journal: Some(7) };
     let connect = Connect {
         spare: 0,
         transport,

@@ -549,7 +549,8 @@ pub struct Terms {
     pub key: Key,
     /// Key of the tags of chunks, valid for this attempt ([`Tagger`](crate::protocol::digest::Tagger)).
     pub tags: Key,
-    /// Number in the name of the journal, which is in the folder of the destination; `None` if nothing is written to a folder.
+    /// Number in the name of the journal, which is in the folder of the destination; `None` if nothing is written to a folder, or
+    /// under another name than the source's.
     pub journal: Option<u64>,
 }
 

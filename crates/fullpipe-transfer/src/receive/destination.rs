@@ -329,7 +329,7 @@ impl Destination {
             offer: !parts.resume.is_empty(),
             key: parts.journal.key(),
             tags: parts.tags,
-            journal: Some(parts.names.number),
+            journal: Some(parts.names.number).filter(|_| parts.names.rename.is_none()),
         })
     }
 }

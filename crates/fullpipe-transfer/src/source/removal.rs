@@ -43,16 +43,13 @@ impl SourceTree {
         }
     }
 
-    /// Whether the journal of this number is in the folder that was copied, or in the one that it lies in: then the destination is
-    /// this source, perhaps through another file system (sshfs, NFS), which shows other times and numbers of the same files.
+    /// Whether the journal of this number is in the folder in which the names of this source begin. If the destination keeps the
+    /// names, it then is this source, perhaps through another file system (sshfs, NFS), which shows other times of the same files.
     pub(crate) fn has_journal(&self, number: u64) -> bool {
-        let how = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let is_in = |folder: &Path| {
-            let opened = self.root.open_at(folder, how, 0);
-            opened.is_ok_and(|folder| at::look(&folder, &name::scratch(number, "journal")).is_ok())
-        };
-        is_in(&self.path) || is_in(parent)
+        let above = self.top.as_ref().map_or(0, |top| top.path().components().count());
+        let folder = self.path.ancestors().nth(above).filter(|path| !path.as_os_str().is_empty());
+        let opened = self.root.open_at(folder.unwrap_or(Path::new(".")), OFlag::O_PATH | OFlag::O_DIRECTORY, 0);
+        opened.is_ok_and(|folder| at::look(&folder, &name::scratch(number, "journal")).is_ok())
     }
 
     /// Removes an entry of this version ([`file_key`], [`link_key`]). With `at_end`, all else is done.

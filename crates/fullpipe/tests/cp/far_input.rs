@@ -109,6 +109,7 @@ fn connect(rng: &mut StdRng) -> Connect {
             offer: rng.random(),
             key: Key(rng.random()),
             tags: Key(rng.random()),
+            journal: rng.random::<bool>().then(|| rng.random()),
         }),
         port: rng.random(),
         relays: rng.random(),

@@ -234,6 +234,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         offer: false,
         key: fullpipe_transfer::protocol::digest::Key([3; fullpipe_transfer::protocol::digest::Key::LEN]),
         tags: fullpipe_transfer::protocol::digest::Key([4; fullpipe_transfer::protocol::digest::Key::LEN]),
+        journal: None,
     });
     let (sizing, rtt_ns, relays) = (None, 1_000_000, false);
     let connect = message::Connect { transport, spare: 0, sizing, assumed_bps: 0, rtt_ns, terms, port: 0, relays };
