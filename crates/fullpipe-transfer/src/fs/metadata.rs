@@ -316,6 +316,9 @@ pub fn dress(
     if special == Special::Source && !mine {
         // The file has another owner than its source, so it must not get setuid or setgid rights.
         mode &= 0o1777;
+    } else if special == Special::Source && wanted & 0o2000 != 0 && nix::sys::stat::fstat(file)?.st_gid != meta.gid {
+        // It would give the rights of another group than the source's.
+        mode &= !0o2000;
     }
     if now != mode {
         nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;

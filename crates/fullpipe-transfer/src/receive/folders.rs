@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
@@ -72,6 +71,7 @@ impl Receiver {
         let make = || -> io::Result<Unset> {
             let name = self.names.final_name(name)?;
             let folder = self.parent(&name)?;
+            self.keep_mark(&folder, &name)?;
             let make = |partial: &Path| Ok(nix::unistd::symlinkat(at::part(target), &folder, partial)?);
             let ((), partial) = ownership::fresh(&folder, self.names.partial(&name), make)?;
             let named = metadata::dress_link(&folder, &partial, meta)
@@ -101,7 +101,7 @@ impl Receiver {
         let name = self.names.final_name(name).ok()?;
         let link = File::from(self.root.open_at(name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).ok()?);
         let now = link.metadata().ok()?;
-        at::is_link_to(&link, target).then(|| (now.ctime(), now.ctime_nsec() as u32) != changed)
+        at::is_link_to(&link, target).then(|| !metadata::is_time(metadata::ctime(&now), changed))
     }
 
     /// Gives all folders the permissions and times of their sources.
