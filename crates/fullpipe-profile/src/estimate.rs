@@ -14,6 +14,11 @@ const OWN: u32 = 5;
 const LEAST: f64 = 3.0;
 /// Probability, if all points vary alike, that a point is taken to vary more than the others.
 const APART: f64 = 0.05;
+/// Largest standard deviation relative to the mean that counts. The squares of larger ones could overflow.
+const MAX_RELATIVE_SD: f64 = 1e6;
+/// Ratio of two variances above which they differ, whatever their degrees of freedom. The F distribution overflows with
+/// much larger ones.
+const SURELY_APART: f64 = 1e100;
 
 /// The throughput to expect of a transport at an RTT.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -93,7 +98,7 @@ impl Pool {
         for point in points {
             if let Some(sd) = point.sd_bps.filter(|_| point.n > 1 && point.mean_bps > 0.0) {
                 let freedom = f64::from(point.n - 1);
-                pool.squares += freedom * (sd / point.mean_bps).powi(2);
+                pool.squares += freedom * (sd / point.mean_bps).min(MAX_RELATIVE_SD).powi(2);
                 pool.freedom += freedom;
             }
         }
@@ -111,7 +116,8 @@ impl Pool {
         let own = Pool::of([point]);
         let Ok(fisher) = FisherSnedecor::new(own.freedom, self.freedom) else { return false };
         let ratio = own.squares / own.freedom / (self.squares / self.freedom);
-        own.squares > 0.0 && (ratio.is_infinite() || fisher.sf(ratio) < APART)
+        // The comparisons are false for a ratio that is not a number.
+        own.squares > 0.0 && (ratio > SURELY_APART || ratio <= SURELY_APART && fisher.sf(ratio) < APART)
     }
 }
 
@@ -249,6 +255,9 @@ impl Comparison {
             return difference <= 0.0;
         }
         let t = difference / spread.variance.sqrt();
+        if t.is_nan() || spread.freedom.is_nan() {
+            return true;
+        }
         // The critical value falls as the freedom grows; beyond a thousand it hardly does.
         let (low, high) = (spread.freedom.clamp(1.0, 1000.0).floor(), spread.freedom.clamp(1.0, 1000.0).ceil());
         if t > self.critical(low) {
@@ -320,6 +329,25 @@ mod tests {
         }
         let exact = Spread { variance: 0.0, freedom: 3.0 };
         assert!(comparison.could_be_nothing(0.0, exact) && !comparison.could_be_nothing(1.0, exact));
+    }
+
+    #[test]
+    fn extreme_spreads_are_compared_without_a_panic() {
+        let runs = |sd: f64| Point { rtt_ms: 10.0, n: 5, mean_bps: 1e9, sd_bps: Some(sd) };
+        // The ratio times the degrees of freedom overflows, or the ratio itself does.
+        for squares in [1e-295, 1e-307] {
+            assert!(Pool { squares, freedom: 10.0 }.is_exceeded_by(&runs(1e15)), "{squares}");
+        }
+        assert!(!Pool { squares: f64::INFINITY, freedom: 10.0 }.is_exceeded_by(&runs(1e8)));
+        let mut comparison = Comparison::new(0.05);
+        for (difference, variance) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::INFINITY, f64::INFINITY)] {
+            assert!(comparison.could_be_nothing(difference, Spread { variance, freedom: 3.0 }));
+        }
+        assert!(comparison.could_be_nothing(1.0, Spread { variance: 1.0, freedom: f64::NAN }));
+        // The mean of one point is as small as numbers can be.
+        let mut e = entry(&[(10.0, 2, 5.0, Some(0.1)), (20.0, 2, 4.0, Some(0.1)), (30.0, 3, 3.0, Some(0.1))]);
+        e.points[0] = Point { mean_bps: 5e-324, sd_bps: Some(1e15), ..e.points[0] };
+        assert!([10.0, 15.0, 20.0].iter().all(|rtt_ms| at(&e, *rtt_ms).high_bps.unwrap().is_finite()));
     }
 
     #[test]

@@ -14,6 +14,11 @@ use serde_json::value::RawValue;
 /// Version of the format that this program reads.
 pub const VERSION: u32 = 2;
 
+/// Largest mean or standard deviation of a point, bit/s.
+const MAX_BPS: f64 = 1e15;
+/// Longest round-trip time of a point, ms.
+const MAX_RTT_MS: f64 = 1e6;
+
 /// The reason why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
@@ -370,8 +375,10 @@ impl Columns {
         if rtt_ms.is_empty() || [n.len(), mean_bps.len(), sd_bps.len()] != [rtt_ms.len(); 3] {
             return Err("has no points, or columns of different lengths".into());
         }
+        let mut rates = mean_bps.iter().chain(sd_bps.iter().flatten());
         if n.contains(&0)
-            || rtt_ms.iter().chain(&*mean_bps).chain(sd_bps.iter().flatten()).any(|x| !(*x >= 0.0 && x.is_finite()))
+            || !rtt_ms.iter().all(|ms| (0.0..=MAX_RTT_MS).contains(ms))
+            || !rates.all(|bps| (0.0..=MAX_BPS).contains(bps))
         {
             return Err("has a point without runs, or with a value that cannot be".into());
         }

@@ -451,6 +451,9 @@ mod tests {
         says(&with(&entry(0, "[1,2]", "[1]")), "different lengths");
         says(&with(&entry(0, "[1]", "[-1]")), "cannot be");
         says(&with(&entry(0, "[0]", "[1]")), "without runs");
+        says(&with(&entry(0, "[1]", "[1e16]")), "cannot be");
+        says(&with(&entry(0, "[2]", "[1]").replace("null", "1e308")), "cannot be");
+        says(&with(&entry(0, "[1]", "[1]").replace("[10]", "[1e308]")), "cannot be");
         says(&with(&entry(0, "[1]", "[6.4e13]")), "has 64000gbit at 10 ms, above its path's 10gbit");
         says(&with(&entry(0, "7", "[1]")), "a column that is none");
     }
