@@ -60,6 +60,10 @@ pub(crate) struct Mean {
 pub(crate) struct Spread {
     pub variance: f64,
     pub freedom: f64,
+    /// Protocol of the transport.
+    pub protocol: Protocol,
+    /// Whether the variance is that of all transports of the protocol, those that have a variance of their own included.
+    pub is_borrowed: bool,
 }
 
 impl Estimate {
@@ -77,11 +81,18 @@ impl Estimate {
 
 impl Spread {
     /// Returns the variance of the difference of two independent means (Welch 1947, Satterthwaite 1946).
+    ///
+    /// The two variances are independent as well, unless runs of one protocol count in both. Then their covariance counts:
+    /// it is that of a variance and of a pool which holds its runs, so the difference of two means with the variance of one
+    /// pool has the pool's degrees of freedom.
     pub fn difference(self, other: Spread) -> Spread {
         let variance = self.variance + other.variance;
-        let denominator = self.variance.powi(2) / self.freedom + other.variance.powi(2) / other.freedom;
+        let is_shared = self.protocol == other.protocol && (self.is_borrowed || other.is_borrowed);
+        let shared =
+            if is_shared { 2.0 * self.variance * other.variance / self.freedom.max(other.freedom) } else { 0.0 };
+        let denominator = self.variance.powi(2) / self.freedom + other.variance.powi(2) / other.freedom + shared;
         let freedom = if denominator > 0.0 { variance.powi(2) / denominator } else { self.freedom.min(other.freedom) };
-        Spread { variance, freedom }
+        Spread { variance, freedom, protocol: self.protocol, is_borrowed: self.is_borrowed || other.is_borrowed }
     }
 }
 
@@ -121,18 +132,28 @@ impl Pool {
     }
 }
 
-/// The mean of a point. `pool` is what runs like its own vary by.
-fn mean(point: &Point, pool: Pool) -> Mean {
+/// The runs that a point without enough runs of its own borrows the variance of.
+#[derive(Clone, Copy)]
+struct Lender {
+    pool: Pool,
+    /// Protocol of the transport.
+    protocol: Protocol,
+    /// Whether the pool is that of all transports of the protocol, and not of this one alone.
+    is_of_protocol: bool,
+}
+
+/// The mean of a point. `lender` is what runs like its own vary by.
+fn mean(point: &Point, lender: Lender) -> Mean {
+    let Lender { pool, protocol, is_of_protocol } = lender;
     let n = f64::from(point.n);
-    let own = point.sd_bps.filter(|_| point.n > 1).map(|sd| Spread { variance: sd * sd / n, freedom: n - 1.0 });
+    let spread = |variance: f64, freedom: f64, is_borrowed| Spread { variance, freedom, protocol, is_borrowed };
+    let own = point.sd_bps.filter(|_| point.n > 1).map(|sd| spread(sd * sd / n, n - 1.0, false));
     let pooled = (pool.freedom >= LEAST)
-        .then(|| Spread { variance: pool.squares / pool.freedom * point.mean_bps.powi(2) / n, freedom: pool.freedom });
+        .then(|| spread(pool.squares / pool.freedom * point.mean_bps.powi(2) / n, pool.freedom, is_of_protocol));
     let spread = match (own, pooled) {
         (Some(own), _) if point.n >= OWN => Some(own),
         (Some(own), Some(_)) if pool.without(point).is_exceeded_by(point) => Some(own),
-        (Some(own), Some(pooled)) => {
-            Some(Spread { variance: own.variance.max(pooled.variance), freedom: pooled.freedom })
-        }
+        (Some(own), Some(pooled)) => Some(Spread { variance: own.variance.max(pooled.variance), ..pooled }),
         (own, pooled) => pooled.or(own),
     };
     Mean { bps: point.mean_bps, n: point.n, spread }
@@ -171,9 +192,11 @@ impl Estimator {
     /// Estimates the throughput of one transport at an RTT, linearly between the measured RTTs.
     pub fn estimate(&mut self, entry: &Entry, rtt_ms: f64) -> Option<Estimate> {
         let points = &entry.points;
-        let own = Pool::of(points);
-        let others = || self.others.get(&entry.transport.protocol()).copied().unwrap_or_default();
-        let pool = if own.freedom >= LEAST { own } else { others() };
+        let (own, protocol) = (Pool::of(points), entry.transport.protocol());
+        let others = || self.others.get(&protocol).copied().unwrap_or_default();
+        let is_of_protocol = own.freedom < LEAST;
+        let pool = if is_of_protocol { others() } else { own };
+        let lender = Lender { pool, protocol, is_of_protocol };
         let (first, last) = (points.first()?, points.last()?);
         let same = points.iter().find(|p| (p.rtt_ms - rtt_ms).abs() <= 1e-6 * rtt_ms);
         let end = if rtt_ms < first.rtt_ms { Some(first) } else { (rtt_ms > last.rtt_ms).then_some(last) };
@@ -184,7 +207,7 @@ impl Estimator {
                 (&points[right.checked_sub(1)?], &points[right])
             }
         };
-        let (left, right) = (mean(a, pool), mean(b, pool));
+        let (left, right) = (mean(a, lender), mean(b, lender));
         if a == b {
             return Some(self.finish(left.bps, left.spread, (left, left), vec![a.rtt_ms], same.is_none()));
         }
@@ -192,6 +215,8 @@ impl Estimator {
         let spread = left.spread.zip(right.spread).map(|(x, y)| Spread {
             variance: (1.0 - weight).powi(2) * x.variance + weight.powi(2) * y.variance,
             freedom: x.freedom.min(y.freedom),
+            is_borrowed: x.is_borrowed || y.is_borrowed,
+            ..x
         });
         let mean = left.bps + weight * (right.bps - left.bps);
         Some(self.finish(mean, spread, (left, right), vec![a.rtt_ms, b.rtt_ms], false))
@@ -318,16 +343,20 @@ mod tests {
         assert!((half - 2.2622 * 1e9 / 10f64.sqrt()).abs() < 1e5, "{half}");
     }
 
+    fn spread(variance: f64, freedom: f64, is_borrowed: bool) -> Spread {
+        Spread { variance, freedom, protocol: Protocol::Tcp, is_borrowed }
+    }
+
     #[test]
     fn comparisons_agree_with_the_distribution() {
         let mut comparison = Comparison::new(0.01);
         for freedom in [1.0, 1.3, 2.9, 7.5, 250.0] {
             let critical = quantile(0.99, freedom);
-            let spread = Spread { variance: 4.0, freedom };
+            let spread = spread(4.0, freedom, false);
             assert!(comparison.could_be_nothing(critical * 2.0 - 1e-6, spread), "{freedom}");
             assert!(!comparison.could_be_nothing(critical * 2.0 + 1e-6, spread), "{freedom}");
         }
-        let exact = Spread { variance: 0.0, freedom: 3.0 };
+        let exact = spread(0.0, 3.0, false);
         assert!(comparison.could_be_nothing(0.0, exact) && !comparison.could_be_nothing(1.0, exact));
     }
 
@@ -341,9 +370,9 @@ mod tests {
         assert!(!Pool { squares: f64::INFINITY, freedom: 10.0 }.is_exceeded_by(&runs(1e8)));
         let mut comparison = Comparison::new(0.05);
         for (difference, variance) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::INFINITY, f64::INFINITY)] {
-            assert!(comparison.could_be_nothing(difference, Spread { variance, freedom: 3.0 }));
+            assert!(comparison.could_be_nothing(difference, spread(variance, 3.0, false)));
         }
-        assert!(comparison.could_be_nothing(1.0, Spread { variance: 1.0, freedom: f64::NAN }));
+        assert!(comparison.could_be_nothing(1.0, spread(1.0, f64::NAN, false)));
         // The mean of one point is as small as numbers can be.
         let mut e = entry(&[(10.0, 2, 5.0, Some(0.1)), (20.0, 2, 4.0, Some(0.1)), (30.0, 3, 3.0, Some(0.1))]);
         e.points[0] = Point { mean_bps: 5e-324, sd_bps: Some(1e15), ..e.points[0] };
@@ -381,6 +410,51 @@ mod tests {
         assert_eq!(half(&[single.clone(), udt.clone()], &[single.clone(), udt]), None);
     }
 
+    /// A normal number, by Box and Muller's method.
+    fn normal(rng: &mut Pcg64Mcg) -> f64 {
+        let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    #[test]
+    fn two_variances_of_one_pool_are_no_two_variances() {
+        let freedom = |a: Spread, b: Spread| a.difference(b).freedom;
+        assert_eq!(freedom(spread(1.0, 3.0, false), spread(1.0, 3.0, false)), 6.0);
+        for (a, b) in [(1.0, 1.0), (2.0, 0.5)] {
+            assert!((freedom(spread(a, 3.0, true), spread(b, 3.0, true)) - 3.0).abs() < 1e-9, "{a} {b}");
+        }
+        // A transport's own three degrees of freedom are among the pool's: nearly all of these, or few.
+        let nested = |pool: f64| freedom(spread(1.0, 3.0, false), spread(1.0, pool, true));
+        assert!((nested(3.0) - 3.0).abs() < 1e-9 && nested(4.0) < 4.0, "{}", nested(4.0));
+        assert!((11.5..11.8).contains(&nested(300.0)), "{}", nested(300.0));
+        let udt = Spread { protocol: Protocol::Udt, ..spread(1.0, 3.0, true) };
+        assert_eq!(freedom(spread(1.0, 3.0, true), udt), 6.0);
+    }
+
+    /// Two transports of one run each borrow the variance of a third, which has four.
+    #[test]
+    fn single_runs_are_told_apart_by_chance_no_more_often_than_alpha() {
+        const TRIALS: u32 = 8_000;
+        let rng = &mut Pcg64Mcg::seed_from_u64(7);
+        let mut run = || 5.0 * (1.0 + 0.02 * normal(rng));
+        let mut comparison = Comparison::new(0.01);
+        let mut told = 0;
+        for _ in 0..TRIALS {
+            let four: [f64; 4] = std::array::from_fn(|_| run());
+            let mean = four.iter().sum::<f64>() / 4.0;
+            let sd = (four.iter().map(|run| (run - mean).powi(2)).sum::<f64>() / 3.0).sqrt();
+            let all = [(4, mean, Some(sd)), (1, run(), None), (1, run(), None)];
+            let all = all.map(|(n, mean, sd)| entry(&[(10.0, n, mean, sd)]));
+            let Ok(mut estimator) = Estimator::new(0.99, &all, || Ok::<_, std::convert::Infallible>(Vec::new()));
+            let [_, b, c] = all.each_ref().map(|entry| estimator.estimate(entry, 10.0).unwrap());
+            let spread = b.spread.unwrap().difference(c.spread.unwrap());
+            told += u32::from(!comparison.could_be_nothing(b.mean_bps - c.mean_bps, spread));
+        }
+        let told = f64::from(told) / f64::from(TRIALS);
+        // With twice the degrees of freedom it would be 2.6%.
+        assert!((0.006..0.015).contains(&told), "{told}");
+    }
+
     /// Fractions of simulated profiles whose intervals hold the true mean: at a measured RTT, and midway between two. Each has
     /// `n` runs of normal noise at each of five RTTs: 5% at 30 ms, and `others` at the rest.
     fn coverage(rng: &mut Pcg64Mcg, n: u32, others: f64) -> [f64; 2] {
@@ -393,12 +467,7 @@ mod tests {
                 .iter()
                 .map(|rtt_ms| {
                     let noise = if *rtt_ms == 30.0 { 0.05 } else { others };
-                    // Box and Muller's normal numbers.
-                    let mut normal = || {
-                        let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
-                        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-                    };
-                    let runs: Vec<f64> = (0..n).map(|_| truth(*rtt_ms) * (1.0 + noise * normal())).collect();
+                    let runs: Vec<f64> = (0..n).map(|_| truth(*rtt_ms) * (1.0 + noise * normal(rng))).collect();
                     let mean = runs.iter().sum::<f64>() / f64::from(n);
                     let squares: f64 = runs.iter().map(|run| (run - mean).powi(2)).sum();
                     (*rtt_ms, n, mean, Some((squares / f64::from(n - 1)).sqrt()))
