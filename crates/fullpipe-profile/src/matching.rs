@@ -7,7 +7,7 @@ use crate::profile::{Conditions, Listed, Profile, ProfileError};
 use crate::query::Query;
 
 /// Largest ratio of two values that count as the same.
-const SAME_RATIO: f64 = 1.01;
+pub const SAME_RATIO: f64 = 1.01;
 
 /// The kind of path and the workload in a profile that match a query.
 pub struct PathMatch {
@@ -86,7 +86,8 @@ impl Narrowing<'_> {
     }
 }
 
-fn ratio(a: f64, b: f64) -> f64 {
+/// Returns the larger of two positive numbers relative to the smaller one.
+pub fn ratio(a: f64, b: f64) -> f64 {
     if a == b { 1.0 } else { (a / b).max(b / a) }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::estimate::{Comparison, Estimate, Estimator, Mean};
 use crate::matching;
-use crate::profile::{Listed, Profile, ProfileError};
+use crate::profile::{Entry, Listed, Profile, ProfileError};
 use crate::query::Query;
 
 /// A transport and its expected throughput.
@@ -63,7 +63,8 @@ pub struct Selection {
     pub notes: Vec<String>,
     /// Workload of the profile's runs.
     pub workload: Workload,
-    /// All transports, the one with the highest mean first.
+    /// All transports that were measured near the query's RTT, the one with the highest mean first. If none was, those that
+    /// were measured nearest to it.
     pub ranking: Vec<Choice>,
 }
 
@@ -88,7 +89,8 @@ fn disruption(a: &Choice, b: &Choice) -> Ordering {
         .then(a.transport.cc.cmp(&b.transport.cc))
 }
 
-/// Ranks a profile's transports for a path and chooses one. Candidates are the transports that the data cannot distinguish
+/// Ranks a profile's transports for a path and chooses one. A transport that was measured only further from the query's RTT
+/// than others is left out: its rate at another RTT says little of this one. Candidates are the transports that the data cannot distinguish
 /// from the highest, and whose mean is within [`Query::within`] of it. The least disruptive candidate is chosen.
 ///
 /// # Errors
@@ -99,17 +101,22 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     let fit = profile.entries(|e| of_kind(e) && matching::is_over(e, query))?;
     let level = query.level.unwrap_or(profile.confidence);
     let mut estimator = Estimator::new(level, &fit, || profile.entries(|_| true))?;
-    let mut ranking: Vec<Choice> = fit
+    let mut ranked: Vec<(Choice, &Entry)> = fit
         .iter()
         .filter_map(|entry| {
             let expected = estimator.estimate(entry, query.rtt_ms)?;
-            Some(Choice { transport: entry.transport.clone(), expected, tied: false })
+            Some((Choice { transport: entry.transport.clone(), expected, tied: false }, entry))
         })
         .collect();
-    ranking.sort_by(|a, b| b.expected.mean_bps.total_cmp(&a.expected.mean_bps).then(disruption(a, b)));
-    let Some(top) = ranking.first().map(|choice| choice.expected.clone()) else {
+    ranked.sort_by(|(a, _), (b, _)| b.expected.mean_bps.total_cmp(&a.expected.mean_bps).then(disruption(a, b)));
+    let nearest = ranked.iter().map(|(choice, _)| &choice.expected).min_by(|a, b| a.distance.total_cmp(&b.distance));
+    let Some(nearest) = nearest.cloned() else {
         return Err(ProfileError::NothingFits { asked: format!("{} ms", query.rtt_ms), has: "no entries".into() });
     };
+    let (near, far): (Vec<_>, Vec<_>) =
+        ranked.into_iter().partition(|(choice, _)| choice.expected.is_as_near_as(&nearest));
+    let mut ranking: Vec<Choice> = near.into_iter().map(|(choice, _)| choice).collect();
+    let top = ranking[0].expected.clone();
     // Each of the others is compared with the highest: Bonferroni keeps the whole at the level.
     let alpha = (1.0 - level) / (ranking.len() - 1).max(1) as f64;
     let mut comparison = Comparison::new(alpha);
@@ -125,12 +132,14 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     let highest = &ranking[0];
     let least = equals().min_by(|a, b| disruption(a, b)).unwrap_or(highest);
     let mut choice = least.clone();
-    let mut needed = runs_needed(least, &ranking, query, &mut comparison);
+    // To be certain takes runs of those that were left out, too.
+    let all: Vec<Choice> = ranking.iter().chain(far.iter().map(|(choice, _)| choice)).cloned().collect();
+    let mut needed = runs_needed(least, &all, query, &mut comparison);
     // Who wants to be certain gets the highest where the least disruptive of equals is not; it is also
     // the one that takes the fewest runs to make certain.
     if !needed.is_empty() && query.level.is_some() {
         choice = highest.clone();
-        needed = runs_needed(highest, &ranking, query, &mut comparison);
+        needed = runs_needed(highest, &all, query, &mut comparison);
     }
     let conditions = &profile.paths[kind.path];
     let asked_bps = query.rate.map(|rate| rate.0 as f64);
@@ -152,10 +161,26 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
         capacity_bps,
         mtu: conditions.mtu,
         assumed: kind.assumed,
-        notes: kind.notes,
+        notes: kind.notes.into_iter().chain(left_out(&far)).collect(),
         workload: profile.workloads[kind.workload],
         ranking,
     })
+}
+
+/// Returns a sentence that names the transports which were measured only at other RTTs than the query's.
+fn left_out(far: &[(Choice, &Entry)]) -> Option<String> {
+    const SHOWN: usize = 3;
+    let shown = far.iter().take(SHOWN).map(|(choice, entry)| {
+        let at = match &entry.points[..] {
+            [first, .., last] => format!("{} to {}", first.rtt_ms, last.rtt_ms),
+            points => points.iter().map(|point| point.rtt_ms.to_string()).collect(),
+        };
+        format!("{} (at {at} ms)", choice.transport)
+    });
+    let shown: Vec<String> = shown.collect();
+    let more = far.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    (!shown.is_empty()).then(|| format!("left out, as measured at other RTTs only: {}{more}", shown.join("; ")))
 }
 
 /// Most runs of one transport that are asked for at once.
@@ -396,6 +421,47 @@ mod tests {
         let got = select(&p, &query()).unwrap();
         assert!(got.ranking.iter().all(|c| c.tied) && !got.certain);
         assert_eq!(name(&got.choice), "cubic-10", "a third of the rate is no equal");
+    }
+
+    #[test]
+    fn rates_at_other_rtts_are_not_ranked_with_those_at_the_paths_own() {
+        let entry = |cc: &str, rtts: &str, gbps: &[f64]| {
+            let means: Vec<String> = gbps.iter().map(|gbps| (gbps * 1e9).to_string()).collect();
+            let [ones, nulls] = ["1", "null"].map(|word| vec![word; gbps.len()].join(","));
+            format!(
+                r#"{{"path":0,"workload":0,"transport":{{"cc":"{cc}","streams":10,"buffer":"250KB"}},
+                    "rtt_ms":[{rtts}],"n":[{ones}],"mean_bps":[{}],"sd_bps":[{nulls}]}}"#,
+                means.join(",")
+            )
+        };
+        let entries = [
+            entry("htcp", "0.4", &[9.8]),
+            entry("bbr", "0.4,1", &[9.7, 9.6]),
+            entry("cubic", "91.6,366", &[8.0, 0.9]),
+            entry("reno", "366", &[0.5]),
+        ];
+        let text = format!(
+            r#"{{"kind":"profile","version":2,"confidence":0.95,"paths":[{TEN}],"workloads":[{{"size":"1GB"}}],"entries":[{}]}}"#,
+            entries.join(",")
+        );
+        let p = Profile::parse(&text, Path::new("test")).unwrap();
+        let at = |rtt_ms: f64| select(&p, &Query { rtt_ms, ..query() }).unwrap();
+        let names = |got: &Selection| got.ranking.iter().map(name).collect::<Vec<_>>().join(" ");
+        let far = at(366.0);
+        assert_eq!((name(&far.choice).as_str(), names(&far).as_str()), ("cubic-10", "cubic-10 reno-10"));
+        let note = "left out, as measured at other RTTs only: htcp × 10, buffer 250KB (at 0.4 ms); bbr × 10, buffer 250KB (at 0.4 to 1 ms)";
+        assert_eq!(far.notes, [note]);
+        // Nobody knows how they would do here, so nothing is certain without their runs.
+        assert!(far.needed.iter().any(|needed| needed.transport.cc == "htcp"), "{:?}", far.needed);
+        // RTTs that hardly differ are one; further away, the nearest are the best there is.
+        for (rtt_ms, is) in
+            [(367.0, "cubic-10 reno-10"), (500.0, "cubic-10 reno-10"), (0.2, "htcp-10 bbr-10"), (2.0, "bbr-10")]
+        {
+            let got = at(rtt_ms);
+            assert_eq!(names(&got), is, "{rtt_ms}");
+            assert!(got.choice.expected.outside);
+        }
+        assert_eq!(at(150.0).ranking.len(), 1);
     }
 
     #[test]

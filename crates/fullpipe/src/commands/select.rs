@@ -7,7 +7,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use fullpipe_path::{ExitClass, Host, LabPath, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
-use fullpipe_profile::{Choice, Joint, Needed, Profile, ProfileError, Query, Selection, select};
+use fullpipe_profile::{Choice, Estimate, Joint, Needed, Profile, ProfileError, Query, Selection, select};
 use serde::Serialize;
 use this_host::ThisHost;
 
@@ -349,6 +349,22 @@ fn not_selected_for(lab: &LabPath) -> Vec<String> {
     bound.into_iter().chain(others).collect()
 }
 
+/// Says that no run was made at an RTT, ms, or on both sides of it, if that is so.
+pub fn outside(expected: &Estimate, rtt_ms: f64) -> Option<String> {
+    let at = expected.from_rtt_ms.first().filter(|_| expected.outside)?;
+    Some(format!(
+        "{} ms is outside the measured range; this is the rate at {} ms",
+        format::ms(rtt_ms),
+        format::ms(*at)
+    ))
+}
+
+/// Says between which measured RTTs a rate lies, if it was not measured itself.
+fn between(expected: &Estimate) -> Option<String> {
+    let [a, b] = expected.from_rtt_ms[..] else { return None };
+    Some(format!("the rate is interpolated between {} and {} ms", format::ms(a), format::ms(b)))
+}
+
 fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: bool) {
     let choice = &selection.choice;
     outln!("transport   {}", choice.transport);
@@ -366,12 +382,8 @@ fn print(selection: &Selection, query: &Query, joint: Option<&Joint>, shipped: b
     }
     let source = if shipped { "the shipped profile" } else { "the profile" };
     outln!("at          {} ms; {source} has {}", format::ms(query.rtt_ms), selection.conditions);
-    if choice.expected.outside {
-        outln!(
-            "note        {} ms is outside the measured range; this is the rate at {} ms",
-            format::ms(query.rtt_ms),
-            format::ms(choice.expected.from_rtt_ms.first().copied().unwrap_or_default())
-        );
+    if let Some(sentence) = outside(&choice.expected, query.rtt_ms).or_else(|| between(&choice.expected)) {
+        outln!("note        {sentence}");
     }
     // The line of the size has told already that the profile's runs sent something else.
     let is_told = |assumed: &str| for_size.is_some() && assumed.starts_with("workload=");

@@ -142,6 +142,21 @@ fn lossy_profile(udt: f64, pacing: Option<&str>, cubic: f64) -> tempfile::NamedT
     file
 }
 
+/// Whether a rate was measured at the path's RTT, between two others, or neither.
+#[test]
+fn it_says_from_which_rtts_a_rate_is() {
+    let file = lossy_profile(600e6, None, 200e6);
+    let printed = |rtt: &str| {
+        let path = format!("lab:rtt={rtt},rate=1gbit,loss=1e-3");
+        text(&[&path, "--profile", file.path().to_str().unwrap()])
+    };
+    assert!(!printed("91.6ms").contains("measured range") && !printed("183ms").contains("interpolated"));
+    let note = "\nnote        the rate is interpolated between 91.6 and 183 ms\n";
+    assert!(printed("100ms").contains(note), "{}", printed("100ms"));
+    let note = "\nnote        366 ms is outside the measured range; this is the rate at 183 ms\n";
+    assert!(printed("366ms").contains(note), "{}", printed("366ms"));
+}
+
 /// What a profile names goes into commands that people paste.
 #[test]
 fn a_profile_with_a_transport_that_cannot_be_is_refused() {

@@ -14,6 +14,7 @@ use fullpipe_transfer::protocol::hello::Limits;
 use fullpipe_transfer::protocol::sizing::SizingMode;
 
 use super::windows;
+use crate::commands::select::outside;
 use crate::failure::Result;
 use crate::format;
 use crate::shipped_profile::{describe, text_of};
@@ -215,6 +216,7 @@ impl TransportArgs {
         let (rtt_ms, path) = (between.rtt_s * 1e3, &udt.conditions);
         let mut why =
             vec![format!("over UDT, best in the profile for a round trip of {rtt_ms:.3} ms ({path}): {gain}")];
+        why.extend(outside(&best.expected, rtt_ms));
         why.extend(udt.notes.clone());
         Chosen {
             expected_bps: Some(bps),
@@ -263,6 +265,7 @@ impl TransportArgs {
             (None, Some(choice)) => {
                 let (rtt_ms, path) = (between.rtt_s * 1e3, &selection.conditions);
                 why.push(format!("best in the profile for a round trip of {rtt_ms:.3} ms ({path})"));
+                why.extend(outside(&choice.expected, rtt_ms));
                 (choice.transport.clone(), choice.expected.mean_bps)
             }
             (None, None) => {
@@ -314,7 +317,10 @@ impl TransportArgs {
                 tcp => {
                     let tcp = tcp?;
                     let udt = select(&profile, &Query { protocol: Some(Protocol::Udt), ..query }).ok();
-                    let is_alike = |udt: &Selection| udt.conditions == tcp.conditions && udt.workload == tcp.workload;
+                    let is_near = |udt: &Selection| udt.choice.expected.is_as_near_as(&tcp.choice.expected);
+                    let is_alike = |udt: &Selection| {
+                        udt.conditions == tcp.conditions && udt.workload == tcp.workload && is_near(udt)
+                    };
                     return Ok(Ranked { udt: udt.filter(is_alike), tcp, why });
                 }
             };
@@ -372,7 +378,7 @@ impl TransportArgs {
 struct Ranked {
     /// Those over TCP.
     tcp: Selection,
-    /// Those over UDT, if they were measured on the same kind of path and with the same workload.
+    /// Those over UDT, if they were measured on the same kind of path, with the same workload, and as near to the round-trip time.
     udt: Option<Selection>,
     /// How the path that they were measured on differs from the one that was asked for.
     why: Vec<String>,
@@ -619,6 +625,43 @@ mod tests {
         // Little more is not worth it, and nothing is said.
         let (_, chosen) = with(&profile(2.1, 9.5, 2.0), "", &path);
         assert!(chosen.transport.cc == "cubic" && chosen.lacking.is_none(), "{:?}", chosen.why);
+    }
+
+    #[test]
+    fn what_was_measured_at_other_round_trip_times_is_not_chosen() {
+        let file = profile(9.0, 9.5, 2.0);
+        let text = std::fs::read_to_string(&file).unwrap();
+        // All at 91.6 ms only; then UDT at 0.4 ms only, so that its rate says nothing of 91.6 ms.
+        let local = text.replacen(r#""rtt_ms":[91.6]"#, r#""rtt_ms":[0.4]"#, 2);
+        let limits = Limits {
+            send: 1 << 30,
+            receive: 1 << 30,
+            udp_receive: UDP_BUFFER.0,
+            ccs: vec!["cubic".to_owned()],
+            ..Limits::default()
+        };
+        let between = |rtt_s: f64| Between {
+            rtt_s,
+            via: Via::Tcp,
+            relayed: false,
+            mtu: Some(9000),
+            sender: limits.clone(),
+            receiver: limits.clone(),
+        };
+        for (text, rtt_s, cc, says) in [
+            (&text, 0.0916, "udt", None),
+            (&text, 0.0458, "udt", Some("45.8 ms is outside the measured range; this is the rate at 91.6 ms")),
+            (&local, 0.0916, "cubic", None),
+            (&local, 0.183, "cubic", Some("183 ms is outside the measured range; this is the rate at 91.6 ms")),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let how = Words::parse_from(["cp", "--profile", file.path().to_str().unwrap()]).how;
+            let chosen = how.choose(&between(rtt_s)).map_err(|e| e.to_string()).unwrap();
+            assert_eq!(chosen.transport.cc, cc, "{rtt_s}: {:?}", chosen.why);
+            let said: Vec<&str> =
+                chosen.why.iter().map(String::as_str).filter(|why| why.contains("outside the measured")).collect();
+            assert_eq!(said, Vec::from_iter(says), "{rtt_s}");
+        }
     }
 
     #[test]
