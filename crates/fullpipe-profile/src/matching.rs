@@ -77,6 +77,20 @@ impl Narrowing<'_> {
         Ok(())
     }
 
+    /// Reports that the runs of a path went to another host than the query's, or assumes their host if it names none.
+    fn tell_host(&mut self, path: usize, asked: Option<&str>) {
+        let paths = &self.profile.paths;
+        let Some(host) = &paths[path].host else { return };
+        match asked {
+            Some(asked) if asked == host => {}
+            Some(asked) => self.notes.push(format!("measured to {host}, not {asked}")),
+            None if self.left.iter().any(|i| paths[*i].host.as_ref() != Some(host)) => {
+                self.assumed.push(format!("host={host}"));
+            }
+            None => {}
+        }
+    }
+
     /// Keeps the paths for which `is` is true, if there are any.
     fn prefer(&mut self, is: impl Fn(&Conditions) -> bool) {
         let some: Vec<usize> = self.left.iter().copied().filter(|i| is(&self.profile.paths[*i])).collect();
@@ -177,7 +191,18 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileErro
         within: 10.0,
         assume: |mtu| -mtu,
     })?;
-    let path = all.left.first().copied().unwrap_or_default();
+    let distance = |path: usize| {
+        let of_path = listed.iter().filter(|entry| entry.path as usize == path);
+        of_path.filter_map(|entry| entry.distance(query.rtt_ms)).fold(f64::INFINITY, f64::min)
+    };
+    let path = match all.left[..] {
+        [only] => only,
+        ref several => {
+            let near = several.iter().map(|path| (*path, distance(*path)));
+            near.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(path, _)| path)
+        }
+    };
+    all.tell_host(path, query.host.as_deref());
     let (workload, more) = workload(profile, &listed, path, query.workload)?;
     let Narrowing { mut assumed, notes, .. } = all;
     assumed.extend(more);

@@ -11,6 +11,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::matching::ratio;
+
 /// Version of the format that this program reads.
 pub const VERSION: u32 = 2;
 
@@ -249,6 +251,14 @@ pub struct Listed<'a> {
 }
 
 impl Listed<'_> {
+    /// Ratio of an RTT, ms, to the nearest measured one, or the other way round; 1 within the measured range, and `None` if the
+    /// entry has no list of RTTs.
+    pub fn distance(&self, rtt_ms: f64) -> Option<f64> {
+        let measured: Vec<f64> = serde_json::from_str(self.rtt_ms.get()).ok()?;
+        let (first, last) = (measured.iter().copied().reduce(f64::min)?, measured.iter().copied().reduce(f64::max)?);
+        Some(ratio(rtt_ms, rtt_ms.max(first).min(last)))
+    }
+
     /// The protocol of the transport; `None` if the transport is malformed.
     pub fn protocol(&self) -> Option<Protocol> {
         #[derive(Deserialize)]

@@ -465,6 +465,35 @@ mod tests {
     }
 
     #[test]
+    fn runs_to_another_host_are_told() {
+        let (a, c) = (r#"{"host":"a:7412"}"#, r#"{"host":"c:7412"}"#);
+        let entry = |path: u32, cc: &str, rtt_ms: f64| {
+            format!(
+                r#"{{"path":{path},"workload":0,"transport":{{"cc":"{cc}","streams":1,"buffer":"auto"}},"rtt_ms":[{rtt_ms}],
+                    "n":[1],"mean_bps":[1e9],"sd_bps":[null]}}"#
+            )
+        };
+        let text = format!(
+            r#"{{"kind":"profile","version":2,"confidence":0.95,"paths":[{a},{c}],"workloads":[{{"size":"1GB"}}],"entries":[{},{}]}}"#,
+            entry(0, "cubic", 1.0),
+            entry(1, "bbr", 88.0)
+        );
+        let p = Profile::parse(&text, Path::new("test")).unwrap();
+        for (host, rtt_ms, cc, assumed, note) in [
+            (Some("a:7412"), 90.0, "cubic", None, None),
+            (Some("c:7412"), 1.0, "bbr", None, None),
+            (Some("b:7412"), 90.0, "bbr", None, Some("measured to c:7412, not b:7412")),
+            (Some("b:7412"), 2.0, "cubic", None, Some("measured to a:7412, not b:7412")),
+            (None, 90.0, "bbr", Some("host=c:7412"), None),
+        ] {
+            let got = select(&p, &Query { host: host.map(str::to_owned), rtt_ms, ..query() }).unwrap();
+            assert_eq!(got.choice.transport.cc, cc, "{host:?} {rtt_ms}");
+            assert_eq!(got.assumed, Vec::from_iter(assumed), "{host:?} {rtt_ms}");
+            assert_eq!(got.notes, Vec::from_iter(note), "{host:?} {rtt_ms}");
+        }
+    }
+
+    #[test]
     fn kinds_of_path() {
         let one = r#"{"rate_bps":1e9,"queue_bdp":1.0,"mtu":9000,"loss":0.0}"#;
         let lossy = r#"{"rate_bps":1e10,"queue_bdp":1.0,"mtu":9000,"loss":1e-5}"#;

@@ -349,17 +349,13 @@ fn not_selected_for(lab: &LabPath) -> Vec<String> {
     bound.into_iter().chain(others).collect()
 }
 
-/// Says that no run was made at an RTT, ms, or on both sides of it, if that is so.
+/// Says that an RTT, ms, is outside the measured ones, and which of them stands for it; `None` if it is not outside.
 pub fn outside(expected: &Estimate, rtt_ms: f64) -> Option<String> {
     let at = expected.from_rtt_ms.first().filter(|_| expected.outside)?;
-    Some(format!(
-        "{} ms is outside the measured range; this is the rate at {} ms",
-        format::ms(rtt_ms),
-        format::ms(*at)
-    ))
+    Some(format!("{} ms is outside the measured range; this is the rate at {} ms", format::ms(rtt_ms), format::ms(*at)))
 }
 
-/// Says between which measured RTTs a rate lies, if it was not measured itself.
+/// Says between which measured RTTs a rate was interpolated; `None` if it was measured.
 fn between(expected: &Estimate) -> Option<String> {
     let [a, b] = expected.from_rtt_ms[..] else { return None };
     Some(format!("the rate is interpolated between {} and {} ms", format::ms(a), format::ms(b)))
