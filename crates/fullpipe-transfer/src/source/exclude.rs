@@ -127,6 +127,11 @@ impl Exclude {
                 let glob = glob::glob(rest).map_err(|why| wrong(rule, &why))?;
                 of.push((number, top.to_owned(), glob.compile_matcher()));
             }
+            if !is_anchored && glob::matches_slashes(&whole) {
+                let at_any_depth = glob::glob(&format!("**/{whole}")).map_err(|why| wrong(rule, &why))?;
+                paths.patterns.add(at_any_depth);
+                paths.numbers.push(number);
+            }
             let set = if is_anchored { &mut paths } else { &mut names };
             set.patterns.add(glob);
             set.numbers.push(number);
@@ -229,6 +234,8 @@ mod tests {
             ("x/raw/***", &["x/raw", "x/raw/a/b"], &["raw", "x/raws", "x"]),
             ("*/scratch", &["x/scratch"], &["scratch", "x/y/scratch"]),
             ("**/scratch", &["scratch", "x/y/scratch"], &["x/scratch2"]),
+            ("raw/**.tmp", &["raw/x.tmp", "raw/sub/x.tmp"], &["raw/x", "sub/raw/x.tmp"]),
+            ("raw**tmp", &["rawtmp", "raw/x.tmp", "x/raw/y/z.tmp"], &["raw/x", "xraw/x.tmp"]),
             ("run[0-9].{log,err}", &["run1.log", "x/run2.err"], &["run.log", "run1.out"]),
         ] {
             let exclude = self::exclude(&[pattern]).unwrap();

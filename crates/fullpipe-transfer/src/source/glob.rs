@@ -24,6 +24,59 @@ const LONGEST: usize = 16 << 10;
 /// Maximum number of names that a transfer's patterns may expand to. All of them are held in memory.
 pub(crate) const MOST_NAMES: usize = 1 << 16;
 
+/// What `**` beside other characters of a component stands for: a part of a name, or one, some folders, and another. globset
+/// gives `**` its meaning only where it is a whole component.
+const ACROSS: &str = "{*,*/**/*}";
+
+/// Replaces each `**` that is not a whole component by [`ACROSS`]. Returns the pattern and the number of replacements.
+fn across(pattern: &str) -> (String, usize) {
+    let chars: Vec<char> = pattern.chars().collect();
+    let (mut out, mut replaced, mut braces, mut i) = (String::new(), 0, 0usize, 0);
+    let mut before = None;
+    while let Some(&c) = chars.get(i) {
+        let len = match c {
+            '\\' => 2,
+            '[' => class_len(&chars[i..]),
+            '*' => chars[i..].iter().take_while(|c| **c == '*').count(),
+            _ => 1,
+        };
+        let part = &chars[i..chars.len().min(i + len)];
+        i += len;
+        match c {
+            '{' => braces += 1,
+            '}' => braces = braces.saturating_sub(1),
+            _ => {}
+        }
+        let after = chars.get(i).copied();
+        let begins = matches!(before, None | Some('/'));
+        let ends = matches!(after, None | Some('/'));
+        let begins_choice = braces > 0 && matches!(before, Some('{' | ','));
+        let ends_choice = braces > 0 && matches!(after, Some('}' | ','));
+        let is_whole = len == 2 && (begins && (ends || ends_choice) || begins_choice && ends);
+        if c == '*' && len > 1 && !is_whole {
+            out.push_str(ACROSS);
+            replaced += 1;
+        } else {
+            out.extend(part);
+        }
+        before = part.last().copied();
+    }
+    (out, replaced)
+}
+
+/// Number of characters of the class that a pattern begins with: `[a-z]`, `[!]x]`. All of it if the class has no end.
+fn class_len(pattern: &[char]) -> usize {
+    let first = if matches!(pattern.get(1), Some('!' | '^')) { 2 } else { 1 };
+    // A bracket right at the beginning is one of the class's characters.
+    let end = pattern.iter().skip(first + 1).position(|c| *c == ']');
+    end.map_or(pattern.len(), |end| first + 1 + end + 1)
+}
+
+/// Whether a pattern without slashes matches names with slashes, as `a**b` does.
+pub(crate) fn matches_slashes(pattern: &str) -> bool {
+    across(pattern).1 > 0
+}
+
 /// Compiles a pattern. `*` and `?` do not match a slash; `**` does.
 ///
 /// # Errors
@@ -35,7 +88,11 @@ pub(crate) fn glob(pattern: &str) -> Result<Glob, String> {
     if pattern.matches('{').count() > DEEPEST {
         return Err(format!("give at most {DEEPEST} alternatives in braces"));
     }
-    GlobBuilder::new(pattern).literal_separator(true).build().map_err(|e| e.kind().to_string())
+    let (pattern, replaced) = across(pattern);
+    if replaced > DEEPEST {
+        return Err(format!("give at most {DEEPEST} times '**' beside other characters"));
+    }
+    GlobBuilder::new(&pattern).literal_separator(true).build().map_err(|e| e.kind().to_string())
 }
 
 /// Whether a name may be a pattern. A name that is not valid UTF-8 is never a pattern.
@@ -147,6 +204,38 @@ pub(crate) fn expand(
 mod tests {
     use super::*;
     use crate::fs::root::Within;
+
+    #[test]
+    fn two_stars_match_slashes_wherever_they_stand() {
+        for (pattern, matched, other) in [
+            (
+                "raw/**.tmp",
+                &["raw/x.tmp", "raw/sub/x.tmp", "raw/a/b/.tmp", "raw/.tmp"][..],
+                &["raw/x", "raw.tmp", "x/raw/x.tmp"][..],
+            ),
+            ("raw**/x", &["raw/x", "raw1/x", "raw1/a/b/x"], &["rawx", "rax/x"]),
+            ("a/b**c/d", &["a/bc/d", "a/b1/2c/d", "a/b/x/c/d"], &["a/b/d", "a/bc/x/d"]),
+            ("x/**y**/z", &["x/y/z", "x/a/yb/c/z"], &["x/z"]),
+            ("raw/**", &["raw/a", "raw/a/b"], &["raw"]),
+            ("**/x", &["x", "a/b/x"], &["a/xx"]),
+            ("a/**/b", &["a/b", "a/x/y/b"], &["ab"]),
+            ("raw/{**.tmp,*.log}", &["raw/a/b.tmp", "raw/a.log"], &["raw/a/b.log"]),
+            ("{a/**,b}", &["a/x/y", "b"], &["a"]),
+            ("a[**]b**c", &["a*b/c", "a*b1/2c"], &["aab/c", "a*b"]),
+            ("a[]**]b**c", &["a]b/c"], &["a/b/c"]),
+            ("a\\**b", &["a*b", "a*xb"], &["a*x/b"]),
+        ] {
+            let glob = glob(pattern).unwrap().compile_matcher();
+            for name in matched {
+                assert!(glob.is_match(name), "{pattern}: {name}");
+            }
+            for name in other {
+                assert!(!glob.is_match(name), "{pattern}: {name}");
+            }
+        }
+        assert!(glob(&"a**".repeat(DEEPEST + 1)).is_err());
+        assert!(matches_slashes("a**b") && !matches_slashes("**") && !matches_slashes("a*b*"));
+    }
 
     #[test]
     fn what_patterns_stand_for() {

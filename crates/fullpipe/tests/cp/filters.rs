@@ -36,6 +36,10 @@ fn the_first_pattern_that_matches_decides() {
         only(&host.file("from"), &["a.h5", "a.txt", "raw", "sub"]);
         only(&host.file("from/raw"), &["keep"]);
         only(&host.file("from/sub"), &["b.h5", "deep"]);
+        // Two stars match slashes, also beside other characters, as in rsync.
+        copy(&["--exclude", "sub/**.h5"], "stars/");
+        only(&host.file("stars/sub"), &["b.tmp", "deep"]);
+        only(&host.file("stars/sub/deep"), &[]);
         // A slash at the end matches folders only.
         write(host.file("tree/deep"), "a file");
         copy(&["--exclude", "deep/"], "files/");
