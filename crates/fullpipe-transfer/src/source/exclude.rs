@@ -1,8 +1,8 @@
 //! Leaves files and folders of a source out, by patterns and sizes.
 //!
 //! A pattern without a slash matches the last component of a name, at any depth (`*.tmp`). A pattern with a slash matches
-//! the whole name below the source (`raw/**`, `*/scratch`), which the source's own name may precede (`top/raw`). A slash or
-//! `./` at the beginning counts as one, so `./raw` matches directly below the source only. A pattern that ends with a slash
+//! the whole name below the source (`raw/**`, `*/scratch`), which the source's own name may precede (`top/raw`, `/top/raw`). A
+//! slash or `./` at the beginning counts as one, so `./raw` matches directly below the source only. A pattern that ends with a slash
 //! matches folders only. `*` and `?` do not match a slash; `**` does. `raw/***` is `raw/` and `raw/**`. `[a-z]` and `{a,b}` are
 //! alternatives. Of all patterns the first that matches decides, as in rsync. Excluding a folder excludes all of its content.
 
@@ -121,7 +121,6 @@ impl Exclude {
             }
             let glob = glob::glob(&whole).map_err(|why| wrong(rule, &why))?;
             if let Some((top, rest)) = whole.split_once('/')
-                && !pattern.starts_with('/')
                 && !glob::is_one(top.as_bytes())
             {
                 let glob = glob::glob(rest).map_err(|why| wrong(rule, &why))?;
@@ -247,16 +246,20 @@ mod tests {
             }
         }
         // As in rsync, the source's name may precede the pattern.
-        let exclude = self::exclude(&["./top/raw"]).unwrap();
-        assert!(exclude.leaves_out(Path::new("raw"), Some(Path::new("top")), false));
-        assert!(!exclude.leaves_out(Path::new("raw"), Some(Path::new("other")), false));
+        for pattern in ["top/raw", "./top/raw", "/top/raw"] {
+            let exclude = self::exclude(&[pattern]).unwrap();
+            assert!(exclude.leaves_out(Path::new("raw"), Some(Path::new("top")), false), "{pattern}");
+            assert!(exclude.leaves_out(Path::new("top/raw"), Some(Path::new("top")), false), "{pattern}");
+            assert!(!exclude.leaves_out(Path::new("raw"), Some(Path::new("other")), false), "{pattern}");
+            assert!(!exclude.leaves_out(Path::new("raw"), None, false), "{pattern}");
+        }
         for all in ["raw/**", "raw/*"] {
             assert!(
                 self::exclude(&[all]).unwrap().leaves_out(Path::new("scratch"), Some(Path::new("raw")), false),
                 "{all}"
             );
         }
-        for below in ["*/scratch", "raw/", "/raw/scratch"] {
+        for below in ["*/scratch", "raw/", "/*/scratch"] {
             let exclude = self::exclude(&[below]).unwrap();
             assert!(!exclude.leaves_out(Path::new("scratch"), Some(Path::new("raw")), true), "{below}");
         }

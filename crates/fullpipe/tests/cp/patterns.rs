@@ -60,6 +60,30 @@ fn an_exclude_with_a_slash_before_it_counts_at_the_top_only() {
     host.cp().words("-r --exclude ./").arg(host.file("tree")).arg(host.far("to/")).fails_at_once(2, "matches no name");
 }
 
+/// As in rsync, whose patterns begin at the named source.
+#[test]
+fn the_sources_name_may_stand_before_a_pattern() {
+    both_ways(|push| {
+        let host = Host::start();
+        for name in ["ex/raw/a", "ex/b", "other/raw/c"] {
+            write(host.file(name), name);
+        }
+        for (i, pattern) in ["/ex/raw", "./ex/raw", "ex/raw"].into_iter().enumerate() {
+            let to = format!("to{i}");
+            for source in ["ex", "other"] {
+                let mut cp = host.copy(push, "-r", source, &format!("{to}/"));
+                cp.args(&["--exclude", pattern]).ok();
+            }
+            only(&host.file(&to).join("ex"), &["b"]);
+            same(&host.file("other"), &host.file(&to).join("other"));
+        }
+        // What one may include is not excluded either.
+        let mut cp = host.copy(push, "-r", "ex", "some/");
+        cp.args(&["--include", "/ex/raw", "--exclude", "/ex/*"]).ok();
+        only(&host.file("some/ex"), &["raw"]);
+    });
+}
+
 #[test]
 fn patterns_are_expanded_at_the_far_end() {
     let host = Host::start();
