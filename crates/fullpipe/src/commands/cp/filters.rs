@@ -207,8 +207,13 @@ fn lines(flag: &str, file: &Path, from0: bool) -> Result<Vec<String>> {
     let text = String::from_utf8(read(flag, file)?);
     let text = text.map_err(|e| Failure::usage(format!("--{flag} {}: {e}", file.display())))?;
     let is_rule = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', ';']);
-    let lines: Vec<&str> = if from0 { text.split('\0').collect() } else { text.lines().collect() };
-    let lines: Vec<String> = lines.into_iter().filter(is_rule).map(str::to_owned).collect();
+    // As in rsync, what ends with a zero byte is a pattern, whatever it begins with.
+    let lines: Vec<&str> = if from0 {
+        text.split('\0').filter(|line| !line.is_empty()).collect()
+    } else {
+        text.lines().filter(is_rule).collect()
+    };
+    let lines: Vec<String> = lines.into_iter().map(str::to_owned).collect();
     // As a pattern, such a line would match nothing that its writer means, and --delete would delete what it should protect.
     if let Some(line) = lines.iter().find(|line| line.starts_with("- ") || line.starts_with("+ ") || *line == "!") {
         return Err(Failure::usage(format!(
@@ -230,6 +235,22 @@ mod tests {
     struct Line {
         #[command(flatten)]
         filters: Filters,
+    }
+
+    #[test]
+    fn each_pattern_before_a_zero_byte_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("patterns");
+        std::fs::write(&file, "#a\0;b\0 \0\0c\nd\0").unwrap();
+        let read = |words: &str| {
+            let line = format!("x {words} --exclude-from {}", file.display());
+            let filters = Line::try_parse_from(line.split_whitespace()).unwrap_or_else(|e| panic!("{e}")).filters;
+            let filter = filters.read().unwrap_or_else(|e| panic!("{e}"));
+            filter.rules.into_iter().map(|rule| rule.pattern).collect::<Vec<_>>()
+        };
+        assert_eq!(read("-0"), ["#a", ";b", " ", "c\nd"]);
+        std::fs::write(&file, "#a\n;b\n \n\nc\r\nd").unwrap();
+        assert_eq!(read(""), ["c", "d"]);
     }
 
     #[test]
