@@ -98,6 +98,27 @@ fn refused(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EINVAL as i32)
 }
 
+/// Whether the first block of a file can be written and read past the page cache. Some file systems open files for that, and
+/// then refuse each call; [`read`] and [`write`] use the page cache instead, and do not tell.
+///
+/// # Errors
+/// Those of the file system, but for a refusal.
+pub fn works(file: &File) -> io::Result<bool> {
+    works_at(file, 0)
+}
+
+fn works_at(file: &File, offset: u64) -> io::Result<bool> {
+    let (Some(writing), Some(reading)) = (again(file, true), again(file, false)) else { return Ok(false) };
+    let mut block = Aligned::new(ALIGN as usize);
+    let accepted = |done: io::Result<usize>| match done {
+        Ok(bytes) => Ok(bytes == ALIGN as usize),
+        Err(e) if refused(&e) => Ok(false),
+        Err(e) => Err(e),
+    };
+    let bytes = block.first(ALIGN as usize);
+    Ok(accepted(writing.write_at(bytes, offset))? && accepted(reading.read_at(bytes, offset))?)
+}
+
 /// Reads `len` bytes at `offset`: through `direct` as far as direct I/O allows, the rest through `file`.
 ///
 /// # Errors
@@ -153,6 +174,20 @@ pub fn write(file: &File, direct: Option<&File>, from: &mut Aligned, len: usize,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_opens_for_direct_io_may_refuse_it() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let file = File::options().read(true).write(true).create_new(true).open(dir.path().join("f")).unwrap();
+        if again(&file, true).is_none() {
+            eprintln!("not tested: {} has no direct I/O", dir.path().display());
+            return;
+        }
+        assert!(works(&file).unwrap());
+        assert_eq!(file.metadata().unwrap().len(), ALIGN);
+        // No file system takes a negative offset (EINVAL).
+        assert!(!works_at(&file, 1 << 63).unwrap());
+    }
 
     #[test]
     fn any_length_at_any_offset() {

@@ -16,7 +16,7 @@ use rand::RngExt;
 use super::host_load::{self, Device};
 use crate::error::why;
 use crate::fs::large_file::TargetFile;
-use crate::fs::{at, mounted, sparse};
+use crate::fs::{at, direct_io, mounted, sparse};
 
 /// Bytes that a measurement leaves free in a file system, and the same as a fraction of the file system: the smaller counts.
 /// Many file systems get slow, and programs fail, when nothing is left.
@@ -177,7 +177,14 @@ impl StorageFolder {
     /// # Errors
     /// Those of the file system.
     pub fn is_direct_by_default(&self, size: u64) -> Result<bool, StorageError> {
-        Ok(TargetFile::new(self.nameless()?, DirectIo::Auto, size).is_direct())
+        self.is_direct(DirectIo::Auto, size)
+    }
+
+    /// Whether a file of `size` bytes is written and read past the page cache, which it tries with one block.
+    fn is_direct(&self, how: DirectIo, size: u64) -> Result<bool, StorageError> {
+        let target = TargetFile::new(self.nameless()?, how, size);
+        let works = || direct_io::works(target.file()).map_err(|e| self.error("write and read past the page cache", e));
+        Ok(target.is_direct() && works()?)
     }
 
     /// Creates an empty file that has no name, which nobody else can open (`open(2)`, O_TMPFILE). Where the file system has
@@ -211,7 +218,7 @@ impl StorageFolder {
     /// # Errors
     /// They cannot.
     pub fn check_direct(&self) -> Result<(), StorageError> {
-        if TargetFile::new(self.nameless()?, DirectIo::On, 0).is_direct() { Ok(()) } else { Err(self.no_direct()) }
+        if self.is_direct(DirectIo::On, 0)? { Ok(()) } else { Err(self.no_direct()) }
     }
 
     pub(super) fn no_direct(&self) -> StorageError {
