@@ -208,10 +208,25 @@ impl Work for Reader<'_> {
     }
 }
 
+/// Random bytes that a thread writes before it repeats them: more than storage looks back when it compresses.
+const RANDOM_BYTES: usize = 4 << 20;
+/// Most random bytes of all threads together.
+const MAX_RANDOM_BYTES: usize = 256 << 20;
+
+/// Number of different pieces that a thread writes in turn. At least one, however large it is.
+fn random_pieces(run: &StorageRun, piece: usize) -> usize {
+    let share = MAX_RANDOM_BYTES / usize::from(run.threads.max(1));
+    let in_file = run.size_bytes.div_ceil(piece as u64).try_into().unwrap_or(usize::MAX);
+    (RANDOM_BYTES.min(share) / piece).min(in_file).max(1)
+}
+
 struct Writer<'a> {
     target: &'a TargetFile,
     huge_pages: HugePages,
-    buffer: Aligned,
+    /// Random pieces, which are written in turn.
+    pieces: Vec<Aligned>,
+    /// Number of pieces that were written.
+    written: usize,
     piece: usize,
 }
 
@@ -219,24 +234,31 @@ impl<'a> Writer<'a> {
     /// Its bytes are random, as storage may compress or share others.
     fn new(target: &'a TargetFile, run: &StorageRun) -> Writer<'a> {
         let piece = call_bytes(run);
-        let mut buffer = Aligned::new(piece);
-        rand::rng().fill(buffer.first(piece));
-        Writer { target, huge_pages: HugePages::default(), buffer, piece }
+        let random = |_| {
+            let mut buffer = Aligned::new(piece);
+            rand::rng().fill(buffer.first(piece));
+            buffer
+        };
+        let pieces = (0..random_pieces(run, piece)).map(random).collect();
+        Writer { target, huge_pages: HugePages::default(), pieces, written: 0, piece }
     }
 }
 
 impl Work for Writer<'_> {
     fn step(&mut self, at: u64, rest: u64, timed: &mut Timed) -> io::Result<u64> {
         let len = rest.min(self.piece as u64) as usize;
+        let number = self.written % self.pieces.len();
+        let buffer = &mut self.pieces[number];
+        self.written += 1;
         // No two pages of the file are alike.
-        let bytes = self.buffer.first(len);
+        let bytes = buffer.first(len);
         for (page, number) in bytes.chunks_mut(ALIGN as usize).zip(at / ALIGN..) {
             let mark = number.to_le_bytes();
             let len = mark.len().min(page.len());
             page[..len].copy_from_slice(&mark[..len]);
         }
         if self.target.is_direct() {
-            timed.call(|| self.target.write_direct(&mut self.buffer, len, at))?;
+            timed.call(|| self.target.write_direct(buffer, len, at))?;
             return Ok(len as u64);
         }
         let (target, huge_pages) = (self.target, &mut self.huge_pages);
@@ -462,5 +484,42 @@ fn latency(calls: &Histogram<u64>) -> Latency {
         p99_s: s(calls.value_at_quantile(0.99)),
         p999_s: s(calls.value_at_quantile(0.999)),
         max_s: s(calls.max()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(folder: &StorageFolder, threads: u16, block_bytes: u64, size_bytes: u64) -> StorageRun {
+        let folder = folder.path().to_string_lossy().into_owned();
+        StorageRun { folder, operation: Operation::Write, threads, block_bytes, direct: false, size_bytes }
+    }
+
+    #[test]
+    fn small_blocks_do_not_repeat_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = StorageFolder::open(dir.path()).unwrap();
+        let (block, blocks) = (64 << 10, 32);
+        let (file, _) = write(&folder, &run(&folder, 1, block, block * blocks), &|_| {}).unwrap();
+        let mut known = std::collections::HashSet::new();
+        for number in 0..blocks {
+            // The first bytes of a page are its number.
+            let mut bytes = [0; 4000];
+            std::os::unix::fs::FileExt::read_exact_at(&file.0, &mut bytes, number * block + 8).unwrap();
+            assert!(known.insert(bytes), "block {number}");
+        }
+    }
+
+    #[test]
+    fn the_random_bytes_of_all_threads_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = StorageFolder::open(dir.path()).unwrap();
+        for (threads, piece, pieces) in
+            [(1, 64 << 10, 64), (1, 1 << 20, 4), (256, 64 << 10, 16), (u16::MAX, 1 << 20, 1)]
+        {
+            assert_eq!(random_pieces(&run(&folder, threads, 64 << 10, 1 << 40), piece), pieces, "{threads} {piece}");
+        }
+        assert_eq!(random_pieces(&run(&folder, 1, 64 << 10, 100_000), 64 << 10), 2);
     }
 }
