@@ -362,7 +362,9 @@ fn measure<W: Work>(
         while started.is_ok() && shared.ready.load(Ordering::Acquire) < u64::from(run.threads) {
             std::thread::park();
         }
-        let begin = (Instant::now(), HostLoad::now(folder.device()));
+        // Reading the counters takes time, which is none of the run's.
+        let load = HostLoad::now(folder.device());
+        let begin = (Instant::now(), load);
         shared.go.store(true, Ordering::Release);
         threads.iter().for_each(|thread| thread.thread().unpark());
         started?;
