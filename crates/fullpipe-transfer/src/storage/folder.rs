@@ -94,6 +94,18 @@ fn gb(bytes: u64) -> String {
     format!("{:.3} GB", bytes as f64 / 1e9)
 }
 
+/// Bytes that are free in a file system in memory, of which `memory` bytes are available. One without a limit, as ramfs, has a
+/// size of 0.
+fn free_in_memory(total: u64, free: u64, memory: u64) -> u64 {
+    if total == 0 { memory } else { free.min(memory) }
+}
+
+/// Bytes that must stay free. A file system without a limit has what is free.
+fn reserve(total: u64, free: u64) -> u64 {
+    let size = if total == 0 { free } else { total };
+    RESERVE_BYTES.min((size as f64 * RESERVE_FRACTION) as u64)
+}
+
 /// A folder whose storage is measured.
 pub struct StorageFolder {
     path: PathBuf,
@@ -147,12 +159,12 @@ impl StorageFolder {
     pub fn file_system(&self) -> Result<FileSystemInfo, StorageError> {
         let stat = nix::sys::statvfs::fstatvfs(&self.fd).map_err(|e| self.error("see what is free", e.into()))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.fragment_size());
-        let mut free_bytes = bytes(stat.blocks_available());
-        if self.in_memory {
-            free_bytes = free_bytes.min(host_load::free_memory().unwrap_or(free_bytes));
+        let (total_bytes, mut free_bytes) = (bytes(stat.blocks()), bytes(stat.blocks_available()));
+        if let (true, Some(memory)) = (self.in_memory, host_load::free_memory()) {
+            free_bytes = free_in_memory(total_bytes, free_bytes, memory);
         }
         let device = self.device.as_ref().map(|device| device.name().to_owned());
-        Ok(FileSystemInfo { kind: self.kind.clone(), total_bytes: bytes(stat.blocks()), free_bytes, device })
+        Ok(FileSystemInfo { kind: self.kind.clone(), total_bytes, free_bytes, device })
     }
 
     /// Checks that a file of `size` bytes leaves enough room for others. A file system that does not tell its size, as some of
@@ -165,7 +177,7 @@ impl StorageFolder {
         if total_bytes == 0 && !self.in_memory {
             return Ok(());
         }
-        let reserve = RESERVE_BYTES.min((total_bytes as f64 * RESERVE_FRACTION) as u64);
+        let reserve = reserve(total_bytes, free);
         if size.saturating_add(reserve) > free {
             return Err(StorageError::Full { folder: self.path.clone(), size, free, reserve });
         }
@@ -227,5 +239,24 @@ impl StorageFolder {
 
     pub(super) fn error(&self, what: &'static str, source: io::Error) -> StorageError {
         StorageError::Io { what, folder: self.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_in_memory_without_a_limit_has_the_free_memory() {
+        // Total and free bytes, available memory, and what follows.
+        for (total, free, memory, is_free, stays) in [
+            (0, 0, 40_000_000_000, 40_000_000_000, 2_000_000_000),
+            (0, 0, 1_000_000_000, 1_000_000_000, 50_000_000),
+            (8_000_000_000, 6_000_000_000, 5_000_000_000, 5_000_000_000, 400_000_000),
+            (8_000_000_000, 0, 5_000_000_000, 0, 400_000_000),
+        ] {
+            let found = free_in_memory(total, free, memory);
+            assert_eq!((found, reserve(total, found)), (is_free, stays), "{total} {free} {memory}");
+        }
     }
 }
