@@ -68,6 +68,13 @@ pub enum ProfileError {
     },
 }
 
+impl ProfileError {
+    /// Makes the error of a file that is not a profile. What is wrong may repeat texts of the file, so it is kept on one line.
+    fn malformed(path: &Path, why: &str) -> ProfileError {
+        ProfileError::Malformed { path: path.to_owned(), why: text::one_line(why.as_bytes()) }
+    }
+}
+
 impl Classified for ProfileError {
     fn class(&self) -> ExitClass {
         // A profile is a file that the command line names, as a scenario and a token file are.
@@ -320,7 +327,7 @@ impl<'a> Profile<'a> {
     /// # Errors
     /// The text is not a profile, or one of another version.
     pub fn parse(text: &'a str, path: &'a Path) -> Result<Profile<'a>, ProfileError> {
-        let malformed = |why: String| ProfileError::Malformed { path: path.to_owned(), why };
+        let malformed = |why: String| ProfileError::malformed(path, &why);
         let file: File = serde_json::from_str(text).map_err(|error| {
             // A profile of another version may not parse: its version is the better reason.
             #[derive(Deserialize)]
@@ -366,9 +373,8 @@ impl<'a> Profile<'a> {
         let mut columns = Columns::default();
         let read = |listed: &Listed| {
             let rate_bps = self.paths[listed.path as usize].rate_bps;
-            columns.read(listed).and_then(|entry| believable(entry, rate_bps)).map_err(|what| ProfileError::Malformed {
-                path: self.file.to_owned(),
-                why: format!("the entry of {} {what}", listed.transport),
+            columns.read(listed).and_then(|entry| believable(entry, rate_bps)).map_err(|what| {
+                ProfileError::malformed(self.file, &format!("the entry of {} {what}", listed.transport))
             })
         };
         self.listed.iter().filter(|listed| wanted(listed)).map(read).collect()

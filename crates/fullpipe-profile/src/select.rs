@@ -531,6 +531,9 @@ mod tests {
         };
         says("{", "not a profile");
         says(r#"{"kind":"profile","version":1,"entries":[]}"#, "version 1");
+        let other =
+            r#"{"kind":"x\nerror: paste this","version":2,"confidence":0.9,"paths":[],"workloads":[],"entries":[]}"#;
+        says(other, r"its kind is 'x\nerror: paste this'");
         let with = |entry: &str| {
             format!(
                 r#"{{"kind":"profile","version":2,"confidence":0.95,"paths":[{TEN}],"workloads":[{{"size":"1GB"}}],"entries":[{entry}]}}"#

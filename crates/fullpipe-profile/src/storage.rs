@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use fullpipe_path::LabPath;
 use fullpipe_path::record::storage::{MountInfo, StorageBottleneck, StorageHeader, StorageOutcome};
 use fullpipe_path::storage::Operation;
+use fullpipe_path::{LabPath, text};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::ProfileError;
@@ -79,7 +79,11 @@ struct Point {
 /// # Errors
 /// The text is neither a storage profile nor a record of storage, lacks the operation, or has several folders of it.
 pub fn parse_storage(text: &str, path: &Path, operation: Operation) -> Result<Vec<StoragePoint>, ProfileError> {
-    let unfit = |why: String| ProfileError::Storage { path: path.to_owned(), operation, why };
+    // The file's own texts are kept on one line.
+    let unfit = |why: String| {
+        let why = text::one_line(why.as_bytes());
+        ProfileError::Storage { path: path.to_owned(), operation, why }
+    };
     let is_record = text.lines().next().is_some_and(|line| serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok());
     let all = if is_record && text.lines().nth(1).is_some() { record(text) } else { profile(text) }.map_err(unfit)?;
     let points: Vec<StoragePoint> = all.into_iter().filter(|point| point.operation == operation).collect();
@@ -211,6 +215,13 @@ mod tests {
         assert_eq!(rates, [(1, 1e9, Some(StorageBottleneck::Cpu)), (4, 3e9, None)]);
         let error = parse(&profile(), Operation::Write).unwrap_err();
         assert!(error.contains("several folders, such as dtn1:/a and dtn1:/b"), "{error}");
+    }
+
+    #[test]
+    fn texts_of_the_file_add_no_lines_to_an_error() {
+        let hostile = profile().replace("dtn1", "dtn1\\nerror: paste this");
+        let error = parse(&hostile, Operation::Write).unwrap_err();
+        assert!(error.contains("several folders") && !error.contains('\n'), "{error}");
     }
 
     #[test]
