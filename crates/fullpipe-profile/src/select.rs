@@ -63,8 +63,8 @@ pub struct Selection {
     pub notes: Vec<String>,
     /// Workload of the profile's runs.
     pub workload: Workload,
-    /// All transports that were measured near the query's RTT, the one with the highest mean first. If none was, those that
-    /// were measured nearest to it.
+    /// The transports, the one with the highest mean first; not those that were measured only at RTTs shorter than the query's, and
+    /// further from it than others.
     pub ranking: Vec<Choice>,
 }
 
@@ -89,8 +89,14 @@ fn disruption(a: &Choice, b: &Choice) -> Ordering {
         .then(a.transport.cc.cmp(&b.transport.cc))
 }
 
-/// Ranks a profile's transports for a path and chooses one. A transport that was measured only further from the query's RTT
-/// than others is left out: its rate at another RTT says little of this one. Candidates are the transports that the data cannot distinguish
+/// Whether a transport is ranked: it was measured as near to an RTT, ms, as the nearest, or only at longer ones, where rates are
+/// rarely higher. A rate at a shorter RTT may be out of reach here.
+fn counts(expected: &Estimate, entry: &Entry, rtt_ms: f64, nearest: &Estimate) -> bool {
+    expected.is_as_near_as(nearest) || entry.points.first().is_some_and(|first| rtt_ms < first.rtt_ms)
+}
+
+/// Ranks a profile's transports for a path and chooses one. A transport that was measured only at RTTs shorter than the query's, and
+/// further from it than others, is left out: its rate may be out of reach here. Candidates are the transports that the data cannot distinguish
 /// from the highest, and whose mean is within [`Query::within`] of it. The least disruptive candidate is chosen.
 ///
 /// # Errors
@@ -114,7 +120,7 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
         return Err(ProfileError::NothingFits { asked: format!("{} ms", query.rtt_ms), has: "no entries".into() });
     };
     let (near, far): (Vec<_>, Vec<_>) =
-        ranked.into_iter().partition(|(choice, _)| choice.expected.is_as_near_as(&nearest));
+        ranked.into_iter().partition(|(choice, entry)| counts(&choice.expected, entry, query.rtt_ms, &nearest));
     let mut ranking: Vec<Choice> = near.into_iter().map(|(choice, _)| choice).collect();
     let top = ranking[0].expected.clone();
     // Each of the others is compared with the highest: Bonferroni keeps the whole at the level.
@@ -167,7 +173,7 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     })
 }
 
-/// Returns a sentence that names the transports which were measured only at other RTTs than the query's.
+/// Returns a sentence that names the transports which were measured only at shorter RTTs than the query's.
 fn left_out(far: &[(Choice, &Entry)]) -> Option<String> {
     const SHOWN: usize = 3;
     let shown = far.iter().take(SHOWN).map(|(choice, entry)| {
@@ -180,7 +186,7 @@ fn left_out(far: &[(Choice, &Entry)]) -> Option<String> {
     let shown: Vec<String> = shown.collect();
     let more = far.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-    (!shown.is_empty()).then(|| format!("left out, as measured at other RTTs only: {}{more}", shown.join("; ")))
+    (!shown.is_empty()).then(|| format!("left out, as measured at shorter RTTs only: {}{more}", shown.join("; ")))
 }
 
 /// Most runs of one transport that are asked for at once.
@@ -449,19 +455,22 @@ mod tests {
         let names = |got: &Selection| got.ranking.iter().map(name).collect::<Vec<_>>().join(" ");
         let far = at(366.0);
         assert_eq!((name(&far.choice).as_str(), names(&far).as_str()), ("cubic-10", "cubic-10 reno-10"));
-        let note = "left out, as measured at other RTTs only: htcp × 10, buffer 250KB (at 0.4 ms); bbr × 10, buffer 250KB (at 0.4 to 1 ms)";
+        let note = "left out, as measured at shorter RTTs only: htcp × 10, buffer 250KB (at 0.4 ms); bbr × 10, buffer 250KB (at 0.4 to 1 ms)";
         assert_eq!(far.notes, [note]);
         // Nobody knows how they would do here, so nothing is certain without their runs.
         assert!(far.needed.iter().any(|needed| needed.transport.cc == "htcp"), "{:?}", far.needed);
         // RTTs that hardly differ are one; further away, the nearest are the best there is.
-        for (rtt_ms, is) in
-            [(367.0, "cubic-10 reno-10"), (500.0, "cubic-10 reno-10"), (0.2, "htcp-10 bbr-10"), (2.0, "bbr-10")]
-        {
+        for (rtt_ms, is) in [
+            (367.0, "cubic-10 reno-10"),
+            (500.0, "cubic-10 reno-10"),
+            (0.2, "htcp-10 bbr-10 cubic-10 reno-10"),
+            (2.0, "bbr-10 cubic-10 reno-10"),
+        ] {
             let got = at(rtt_ms);
             assert_eq!(names(&got), is, "{rtt_ms}");
             assert!(got.choice.expected.outside);
         }
-        assert_eq!(at(150.0).ranking.len(), 1);
+        assert_eq!(names(&at(150.0)), "cubic-10 reno-10");
     }
 
     #[test]
