@@ -21,6 +21,9 @@ SUFFIXES = (".ndjson", ".ndjson.gz")
 FAILED = "failed.ndjson"
 """The file beside the records that lists the runs that failed, with reasons."""
 
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""The longest first or last line that is looked for in a file that may be no record."""
+
 _TAIL_BYTES = 64 * 1024
 
 
@@ -34,10 +37,11 @@ class Record:
     result: dict[str, Any]
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def json_object(text: str | bytes) -> dict[str, Any] | None:
+    """Reads a text as a JSON object; None if it is something else, however deeply nested."""
     try:
-        value = json.loads(line)
-    except ValueError:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -47,7 +51,7 @@ def read_header(path: Path) -> dict[str, Any] | None:
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
-            return _object(file.readline())
+            return json_object(file.readline(MAX_LINE_BYTES))
     except (OSError, EOFError, zlib.error):
         return None
 
@@ -89,7 +93,7 @@ def parse_record(content: bytes, name: object, kind: str = "run") -> Record:
         RecordError: It is not a record, of another version, or without its result line.
     """
     first, _, rest = content.strip().partition(b"\n")
-    header = _object(first)
+    header = json_object(first)
     if header is None or header.get("kind") != kind:
         raise RecordError(f"{name}: line 1 is not the start of a record; the file is damaged or not a record")
     if header.get("version") != VERSION:
@@ -97,7 +101,7 @@ def parse_record(content: bytes, name: object, kind: str = "run") -> Record:
             f"{name}: record version {header.get('version')}; this program reads version {VERSION}"
         )
     body, _, last = rest.rpartition(b"\n")
-    result = _object(last)
+    result = json_object(last)
     if result is None or result.get("kind") != "result":
         raise RecordError(
             f"{name}: no result line: the record is truncated, or its run did not finish; run it again"
@@ -108,7 +112,7 @@ def parse_record(content: bytes, name: object, kind: str = "run") -> Record:
 def first_damaged_line(body: bytes) -> int | None:
     """Finds the first line of a record's body that is not a JSON object; its number in the file, from 1."""
     for number, line in enumerate(body.splitlines(), start=2):
-        if line.strip() and _object(line) is None:
+        if line.strip() and json_object(line) is None:
             return number
     return None
 
@@ -125,12 +129,12 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
             while True:
                 file.seek(max(size - reach, 0))
                 tail = file.read().rstrip()
-                if b"\n" in tail or reach >= size:
+                if b"\n" in tail or reach >= min(size, MAX_LINE_BYTES):
                     break
                 reach *= 4
     except OSError:
         return None
-    result = _object(tail.rpartition(b"\n")[2])
+    result = json_object(tail.rpartition(b"\n")[2])
     if result is None or result.get("kind") != "result" or result.get("interrupted"):
         return None
     return result
@@ -151,7 +155,11 @@ def number(value: object) -> float | None:
     """A value of a record as a number; None if it is missing, or damaged: negative or no number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value < math.inf else None
+    try:
+        return float(value) if 0 <= value < math.inf else None
+    except OverflowError:
+        # A whole number may exceed what a float can hold.
+        return None
 
 
 def record_name(file: Path) -> str:
@@ -187,5 +195,6 @@ def read_failures(folder: Path) -> list[dict[str, Any]]:
         lines = (folder / FAILED).read_bytes().splitlines()
     except OSError:
         return []
-    found = (_object(line) for line in lines)
-    return sorted((f for f in found if f is not None and "name" in f), key=lambda f: str(f["name"]))
+    found = (json_object(line) for line in lines)
+    named = (f for f in found if f is not None and isinstance(f.get("name"), str))
+    return sorted(named, key=lambda f: str(f["name"]))

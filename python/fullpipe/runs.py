@@ -170,7 +170,8 @@ def _parse(path: Path, record: Record | None) -> _Parsed:
         real = record.header.get("real") or {}
         made = tuple(real.get(key) for key in ("host", "boot", "zero_ns", "ended_unix_s"))
     except (
-        AttributeError, KeyError, OverflowError, TypeError, ValueError, pl.exceptions.PolarsError,
+        AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+        pl.exceptions.PolarsError,
     ) as error:  # fmt: skip
         raise RecordError(
             f"{path}: a field of its first or last line is missing or wrong{_details(error)}; "

@@ -144,7 +144,7 @@ def _row(path: Path, record: Record | None) -> dict[str, Any]:
             lab_place(header["path"])
         has_rate = row["rate_bps"] > 0
     except (
-        KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError,
+        AttributeError, KeyError, OverflowError, RecursionError, TypeError, UsageError, ValueError,
         pl.exceptions.PolarsError,
     ) as error:  # fmt: skip
         raise RecordError(

@@ -312,6 +312,7 @@ def test_an_analysis_of_another_version_is_refused(tmp_path: Path) -> None:
         ('{"kind": "analysis", "version": 1}', "version 1; this program reads version 2"),
         ('{"kind": "profile"}', "is not an analysis"),
         ("[", "is damaged"),
+        ("[" * 100_000, "is damaged"),
     ):
         file.write_text(text)
         with pytest.raises(RecordError, match=why):

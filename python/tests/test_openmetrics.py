@@ -129,6 +129,13 @@ def test_a_damaged_field_is_left_out(tmp_path: Path) -> None:
     assert "loaded_rtt_seconds" not in parsed(render([damaged]))
 
 
+@pytest.mark.parametrize("name", ["bytes", "seconds", "cwnd_max"])
+def test_a_number_beyond_all_floats_is_left_out(tmp_path: Path, name: str) -> None:
+    good = real(tmp_path, "a", 1_800_000_000, 8.0)
+    damaged = made(real(tmp_path, "b", 1_800_000_001, 7.0), result={name: 10**400})
+    assert render([good, damaged]) == render([good])
+
+
 def test_the_command_writes_the_file_at_once(tmp_path: Path, command: Command) -> None:
     real(tmp_path / "r", "a", 1_800_000_000, 8.0)
     out = tmp_path / "metrics" / "fullpipe.prom"

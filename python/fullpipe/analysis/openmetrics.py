@@ -103,7 +103,7 @@ def _read(file: Path) -> _Run | None:
     try:
         row = flatten(header, result, file.name)
         labels = _labels(header, row)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError):
         return None
     if no_rate(row, result):
         return None

@@ -65,7 +65,7 @@ def read_analysis(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise RecordError(
             f"{path}: cannot be read ({error.strerror}); run 'fullpipe analyze' first"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: is damaged ({error}); run 'fullpipe analyze' again") from error
     if not isinstance(content, dict) or content.get("kind") != "analysis":
         raise RecordError(f"{path}: is not an analysis; run 'fullpipe analyze' to write one")

@@ -1,6 +1,5 @@
 """Reads what the program prints with `--json` into dataclasses."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -8,6 +7,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fullpipe.errors import RecordError
+from fullpipe.record import json_object
 
 T = TypeVar("T")
 
@@ -35,11 +35,8 @@ def object_of(line: bytes) -> dict[str, Any]:
     Raises:
         RecordError: It is something else.
     """
-    try:
-        value = json.loads(line)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
+    value = json_object(line)
+    if value is None:
         start = line.decode(errors="replace").strip()[:60]
         raise RecordError(
             f"fullpipe printed '{start}' where a JSON object should be; check that the program of that name "

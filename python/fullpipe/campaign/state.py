@@ -17,6 +17,7 @@ from fullpipe.record import (
     FAILED,
     fields,
     goodput_bps,
+    json_object,
     number,
     read_failures,
     read_header,
@@ -86,10 +87,9 @@ def describe(file: str, out: Path, title: str | None, runs: int, runs_sha256: st
 def read_description(folder: Path) -> dict[str, Any] | None:
     """Reads the `campaign.json` of a folder; None if there is none that can be read."""
     try:
-        about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return json_object((folder / DESCRIPTION).read_bytes())
+    except OSError:
         return None
-    return about if isinstance(about, dict) else None
 
 
 def _check_folder(folder: Path, shard: Shard | None, runs_sha256: str) -> None:
