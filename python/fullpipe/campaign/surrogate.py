@@ -111,8 +111,10 @@ def _path_features(run: RunSpec) -> tuple[float, float, float, float]:
     held = max_in_flight(path)
     share = min(window(run) / held, 1.0)
     pacing = 1.0 if run.pacing is None else min(run.pacing / path.rate, 1.0)
-    bdp = path.rate * path.rtt / 8e9
-    return _log(path.rtt / 1e6), _log(path.queue / bdp) if bdp else 0.0, _log(share), _log(pacing)
+    # Not bdp(), which rounds down to whole bytes.
+    exact_bdp = path.rate * path.rtt / 8e9
+    queue = _log(path.queue / exact_bdp) if exact_bdp else 0.0
+    return _log(path.rtt / 1e6), queue, _log(share), _log(pacing)
 
 
 def _doubt(run: RunSpec) -> tuple[float, float]:
