@@ -25,6 +25,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 """The longest first or last line that is looked for in a file that may be no record."""
 
 _TAIL_BYTES = 64 * 1024
+_BLOCK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -117,24 +118,40 @@ def first_damaged_line(body: bytes) -> int | None:
     return None
 
 
+def _tail(path: Path) -> bytes:
+    """The last line of a record, and possibly some before it."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        reach = _TAIL_BYTES
+        while True:
+            file.seek(max(size - reach, 0))
+            tail = file.read().rstrip()
+            if b"\n" in tail or reach >= min(size, MAX_LINE_BYTES):
+                return tail
+            reach *= 4
+
+
+def _packed_tail(path: Path) -> bytes:
+    """The last line of a packed record, and possibly some before it."""
+    tail = b""
+    with gzip.open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            tail = (tail + block)[-MAX_LINE_BYTES:]
+            # Line ends at the very end end no line before the last.
+            tail = tail[tail.rstrip().rfind(b"\n") + 1 :]
+    return tail
+
+
 def read_outcome(path: Path) -> dict[str, Any] | None:
     """Reads a record's result line from the end of the file.
 
     None if the record is missing or unfinished, or its run was interrupted.
     """
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            reach = _TAIL_BYTES
-            while True:
-                file.seek(max(size - reach, 0))
-                tail = file.read().rstrip()
-                if b"\n" in tail or reach >= min(size, MAX_LINE_BYTES):
-                    break
-                reach *= 4
-    except OSError:
+        tail = _packed_tail(path) if path.suffix == ".gz" else _tail(path)
+    except (OSError, EOFError, zlib.error):
         return None
-    result = json_object(tail.rpartition(b"\n")[2])
+    result = json_object(tail.rstrip().rpartition(b"\n")[2])
     if result is None or result.get("kind") != "result" or result.get("interrupted"):
         return None
     return result

@@ -1,5 +1,7 @@
+import gzip
 import json
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +31,35 @@ def test_only_whole_records_count_as_done(tmp_path: Path, small: list[RunSpec]) 
     state = inspect(small, tmp_path)
     assert state.done == [small[0], small[3]]
     assert state.missing == [small[1], small[2], *small[4:]]
+
+
+def test_packed_records_count_as_done(tmp_path: Path, small: list[RunSpec], command: Command) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    out = tmp_path / "runs" / "small"
+    files = [synthetic.write(out, run, samples=2) for run in small]
+    unpacked = inspect(small, out)
+    subprocess.run(["gzip", *files], check=True)
+    assert not list(out.glob("*.ndjson"))
+    assert inspect(small, out) == unpacked
+    told = command("campaign", "run", "small.toml", FULLPIPE="/bin/false")
+    assert told.returncode == 0 and "all 32 runs are done" in told.stderr, told.stderr
+    torn, stopped, plain = (file.with_name(f"{file.name}.gz") for file in files[:3])
+    text = gzip.decompress(stopped.read_bytes())
+    torn.write_bytes(torn.read_bytes()[:-50])
+    stopped.write_bytes(
+        gzip.compress(text.replace(b'"kind":"result",', b'"kind":"result","interrupted":true,'))
+    )
+    files[2].write_bytes(gzip.decompress(plain.read_bytes())[:-50])
+    assert inspect(small, out).missing == small[:2], "the packed record is whole where the other is not"
+
+
+def test_the_result_of_a_large_packed_record_is_found(tmp_path: Path) -> None:
+    lines = ['{"kind":"run"}', *['{"kind":"sample","x":"%s"}' % ("x" * 300_000)] * 12]
+    file = tmp_path / "x.ndjson.gz"
+    file.write_bytes(gzip.compress("\n".join([*lines, '{"kind":"result","bytes":5}\n\n']).encode()))
+    assert read_outcome(file) == {"kind": "result", "bytes": 5}
+    file.write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert read_outcome(file) is None
 
 
 @pytest.mark.parametrize("real", [5, {"wall_s": "long"}, {"wall_s": -3}, {"wall_s": True}])

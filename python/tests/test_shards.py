@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 import subprocess
@@ -170,7 +171,13 @@ def test_packed_records_count(tmp_path: Path, small: list[RunSpec]) -> None:
     file = next(folders[0].glob("*.ndjson"))
     subprocess.run(["gzip", file], check=True)
     assert merge(tmp_path / "all", folders).missing == 0
-    assert (tmp_path / "all" / f"{file.name}.gz").exists()
+    packed = folders[0] / f"{file.name}.gz"
+    assert (tmp_path / "all" / packed.name).exists()
+    text = gzip.decompress(packed.read_bytes())
+    packed.write_bytes(
+        gzip.compress(text.replace(b'"kind":"result",', b'"kind":"result","interrupted":true,'))
+    )
+    assert merge(tmp_path / "some", folders, partial=True).missing == 1, "as for one that is not packed"
 
 
 def test_shards_that_do_not_fit_together(tmp_path: Path, small: list[RunSpec]) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fullpipe.errors import RecordError, UsageError
+from fullpipe.errors import UsageError
 from fullpipe.files import write_whole
 from fullpipe.flatten import flatten, no_comparison, no_rate
-from fullpipe.record import fields, list_records, number, read_header, read_outcome, read_record
+from fullpipe.record import fields, list_records, number, read_header, read_outcome
 
 PREFIX = "fullpipe_last_run_"
 """The beginning of the names of all metrics."""
@@ -93,11 +93,6 @@ def _labels(header: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, str]
 def _read(file: Path) -> _Run | None:
     """The run of a record; None if it is one that an analysis leaves out, too."""
     header, result = read_header(file), read_outcome(file)
-    if file.suffix == ".gz":
-        try:
-            result = read_record(file).result
-        except RecordError:
-            return None
     if header is None or result is None or header.get("kind") != "run" or no_comparison(header, result):
         return None
     try:

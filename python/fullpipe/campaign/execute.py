@@ -30,7 +30,7 @@ class Outcome:
 
 
 def record_path(run: RunSpec, folder: Path) -> Path:
-    """The path of a run's record in a folder."""
+    """The path of the record that a run writes into a folder."""
     return folder / f"{run.name}.ndjson"
 
 

@@ -15,10 +15,8 @@ from fullpipe.files import whole, write_whole
 from fullpipe.record import (
     FAILED,
     SUFFIXES,
-    is_storage,
     read_failures,
     read_outcome,
-    read_record,
     record_name,
     records_in,
 )
@@ -61,18 +59,8 @@ class Merged:
     """With a shard absent, the number of records in the folder that may or may not be of its runs."""
 
 
-def _complete(path: Path) -> bool:
-    if path.suffix != ".gz":
-        return read_outcome(path) is not None
-    try:
-        read_record(path, "storage" if is_storage(path) else "run")
-    except RecordError:
-        return False
-    return True
-
-
 def _records(folder: Path) -> dict[str, Path]:
-    return {record_name(p): p for p in records_in(folder) if _complete(p)}
+    return {record_name(p): p for p in records_in(folder) if read_outcome(p) is not None}
 
 
 def read_part(folder: Path) -> Part:

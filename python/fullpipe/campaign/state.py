@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fullpipe.campaign.cost import calibration
-from fullpipe.campaign.execute import Outcome, record_path
+from fullpipe.campaign.execute import Outcome
 from fullpipe.campaign.shard import Shard
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
 from fullpipe.record import (
     FAILED,
+    SUFFIXES,
     fields,
     goodput_bps,
     json_object,
@@ -47,21 +48,34 @@ class State:
         return {run for run in self.done if run not in self.goodput_bps}
 
 
+def _outcome(run: RunSpec, folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The complete record of a run, packed or not, and its result line; None if there is none."""
+    for suffix in SUFFIXES:
+        file = folder / f"{run.name}{suffix}"
+        if (result := read_outcome(file)) is not None:
+            return file, result
+    return None
+
+
 def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
-    """Sorts runs into done and missing; a run is done if its record ends with a result line."""
+    """Sorts runs into done and missing; a run is done if its record ends with a result line.
+
+    The record may be packed (`*.ndjson.gz`).
+    """
     done: list[RunSpec] = []
     missing: list[RunSpec] = []
     timed: list[tuple[RunSpec, float]] = []
     rates: dict[RunSpec, float] = {}
     for run in runs:
-        result = read_outcome(record_path(run, folder))
-        if result is None:
+        found = _outcome(run, folder)
+        if found is None:
             missing.append(run)
             continue
+        file, result = found
         done.append(run)
         if (goodput := goodput_bps(result)) is not None:
             rates[run] = goodput
-        about = result if run.mount is None else read_header(record_path(run, folder)) or {}
+        about = result if run.mount is None else read_header(file) or {}
         if (wall_s := number(fields(about, "real").get("wall_s"))) is not None:
             timed.append((run, wall_s))
     return State(done, missing, calibration(timed), rates)
