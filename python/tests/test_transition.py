@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from fullpipe.analysis.transition import transition
 from fullpipe.errors import UsageError
 from fullpipe.transition import Sigmoid, fit_dual_sigmoid, fit_shape, second_differences
 from fullpipe.transition.spread import moderate
@@ -376,6 +377,21 @@ def test_bad_runs(fit: Any, rtt: Any, y: Any, words: str) -> None:
 def test_bad_noise(fit: Any, sd: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         fit([1, 2, 3], [3, 2, 1], sd)
+
+
+def test_a_fit_has_many_steps_and_without_an_end_cannot_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+
+    def endless(a: Any, _: Any, maxiter: int) -> Any:
+        steps.append(maxiter / a.shape[1])
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr("fullpipe.transition.shape.nnls", endless)
+    said = "the search for the closest profile of a shape did not end"
+    with pytest.raises(UsageError, match=f"cannot say: {said}"):
+        fit_shape([10, 20, 40, 80], [9.0, 8.0, 6.0, 5.0])
+    assert steps == [100]
+    assert transition([10, 20, 40, 80], [9.0, 8.0, 6.0, 5.0]) == {"cannot_say": said}
 
 
 def test_bad_options() -> None:

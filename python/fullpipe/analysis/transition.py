@@ -48,7 +48,8 @@ def transition(rtt_ms: list[float], goodput_bps: list[float]) -> dict[str, Any]:
         goodput_bps: The goodput of each run, in bit/s, of shape (runs,).
 
     Returns:
-        `transition` in analysis.json; only `cannot_say` if there are too few RTTs or all goodputs are equal.
+        `transition` in analysis.json; only `cannot_say` if there are too few RTTs, all goodputs are equal, or
+        the search for a fit does not end.
     """
     try:
         shape, differences = fit_shape(rtt_ms, goodput_bps), second_differences(rtt_ms, goodput_bps)

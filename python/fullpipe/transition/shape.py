@@ -23,6 +23,8 @@ _ROUNDING = 1e-9
 _HOPELESS = 1e-6
 _ENOUGH = 8
 """A simulation ends when one in so many of its draws has reached the misfit."""
+_ITERATIONS = 100
+"""The most steps of a projection for each constraint. Nearly all need fewer than 3, the default of scipy."""
 _SAME = 1e-24
 """Largest misfit, in squares of the largest mean, that is only rounding."""
 
@@ -143,7 +145,10 @@ class _Projection(NamedTuple):
 def _project(z: FloatArray, cone: FloatArray) -> _Projection:
     """The point of {x: cone·x ≥ 0} nearest to z, and the number of active constraints there."""
     # Moreau: z is its projection plus that onto the polar cone, which the negated rows generate.
-    multipliers, _ = nnls(cone.T, -z)
+    try:
+        multipliers, _ = nnls(cone.T, -z, maxiter=_ITERATIONS * len(cone))
+    except RuntimeError as error:
+        raise UsageError("cannot say: the search for the closest profile of a shape did not end") from error
     push = cone.T @ multipliers
     return _Projection(z + push, float(push @ push), int(np.count_nonzero(multipliers)))
 
@@ -311,7 +316,8 @@ def fit_shape(
 
     Raises:
         UsageError: Lengths differ, a value is not finite, an RTT or `sd` is not positive, a throughput is
-            negative, there are fewer than three distinct RTTs, or the level is outside (0, 1).
+            negative, there are fewer than three distinct RTTs, the level is outside (0, 1), or the search for
+            a fit does not end.
     """
     if not 0 < level < 1:
         raise UsageError(f"a level of {level:g} is not between 0 and 1: give one such as 0.95")
