@@ -373,6 +373,31 @@ def test_a_single_run_borrows_the_relative_spread() -> None:
     assert "the spread of bbr, reno is taken from the others" in repr(found)
 
 
+def test_a_borrowed_spread_is_no_second_estimate_by_hand() -> None:
+    # a has the variance 0.02 with 1 degree of freedom; b and c have (0.02/81)·mean². With 1 degree of
+    # freedom a share is 1/2 - atan(t)/pi, here doubled for two rivals.
+    found = tied({"a": [8.9, 9.1], "b": [9.5], "c": [8.0]})
+    relative = 0.02 / 81
+    for high, low, error2 in (("b", "c", relative * (9.5**2 + 8**2)), ("b", "a", relative * 9.5**2 + 0.01)):
+        means = {"a": 9.0, "b": 9.5, "c": 8.0}
+        t = (means[high] - means[low]) / math.sqrt(error2)
+        assert found.p_values[low] == pytest.approx(2 * (0.5 - math.atan(t) / math.pi))
+
+
+@pytest.mark.parametrize(
+    ("runs", "single"), [([2], 2), ([3], 2), ([2, 2], 1), ([2, 2, 2], 2), ([5, 2], 1), ([5], 3)]
+)
+def test_the_true_best_stays_at_its_level_beside_single_runs(runs: list[int], single: int) -> None:
+    # Equal means and relative spreads are the hardest. The error of a share of 2000 is 0.0049.
+    rng, reps, count = np.random.default_rng(10), 2000, len(runs) + single
+    lost = np.zeros(count)
+    for _ in range(reps):
+        draws = [rng.normal(9, 0.3, n) for n in (*runs, *[1] * single)]
+        found = tied({str(i): x for i, x in enumerate(draws)})
+        lost += [str(i) not in (found.best, *found.tied) for i in range(count)]
+    assert (lost / reps <= 0.065).all()
+
+
 def test_single_runs_alone_cannot_be_told_apart() -> None:
     found = tied({"bbr": [9.0], "reno": [1.0]})
     assert (found.best, found.tied) == ("bbr", ("reno",))
@@ -433,6 +458,10 @@ def test_no_more_runs_or_no_number_of_them() -> None:
     assert level.more_of_each is None and repr(level).startswith("cannot say")
     single = runs_needed([9.0], [8.0, 8.5, 9.0])
     assert single.more_of_each is not None and single.more_of_each > 0
+    # The single run has the variance 100/81, but with 11 more of each its spread is its own, with 11 degrees
+    # of freedom: (1.721 + 0.859)·sqrt(1.2346/12 + 1/21) = 1.001 is more than the difference of 1.
+    x = np.array([-1.0, 1.0] * 5) * math.sqrt(0.9)
+    assert runs_needed([10.0], 9 + x).more_of_each == 12
 
 
 @pytest.mark.parametrize(

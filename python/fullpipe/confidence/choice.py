@@ -23,6 +23,8 @@ class _Mean(NamedTuple):
     variance: float
     """The variance of one run."""
     df: float
+    is_pooled: bool = False
+    """Whether the variance is estimated from the runs of other candidates."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,15 +106,23 @@ def _means(samples: Mapping[str, ArrayLike]) -> dict[str, tuple[_Mean, Spread]]:
         elif relative is None:
             found[name] = one, "unknown"
         else:
-            found[name] = one._replace(variance=relative * one.mean**2, df=df), "pooled"
+            found[name] = one._replace(variance=relative * one.mean**2, df=df, is_pooled=True), "pooled"
     return found
 
 
 def _welch(high: _Mean, low: _Mean) -> tuple[float, float, float]:
-    """The difference of means, its standard error, and its degrees of freedom (Welch 1947)."""
+    """The difference of means, its standard error, and its degrees of freedom (Welch 1947).
+
+    A pooled spread is not estimated independently of another from its pool, nor of that of a candidate in it.
+    Their covariance keeps the degrees of freedom at or below the pool's (Satterthwaite 1946).
+    """
     a, b = high.variance / high.n, low.variance / low.n
-    df = (a + b) ** 2 / (a**2 / high.df + b**2 / low.df) if a + b > 0 else np.inf
-    return high.mean - low.mean, float(np.sqrt(a + b)), df
+    if a + b == 0:
+        return high.mean - low.mean, 0.0, np.inf
+    estimated = a**2 / high.df + b**2 / low.df
+    if high.is_pooled or low.is_pooled:
+        estimated += 2 * a * b / (high.df if high.is_pooled else low.df)
+    return high.mean - low.mean, float(np.sqrt(a + b)), (a + b) ** 2 / estimated
 
 
 def _p_not_better(high: _Mean, low: _Mean) -> float:
@@ -132,9 +142,10 @@ def tied(samples_by_candidate: Mapping[str, ArrayLike], level: float = 0.95) -> 
     p-values are already corrected.
 
     A candidate with a single run has no spread of its own. It gets the *relative* spread (sd / mean) pooled
-    over the candidates with repeats, and their degrees of freedom; `spread` is then "pooled". If no candidate
-    has repeats, all are tied and have no p-value. A candidate whose runs are all equal has zero spread, which
-    is right for a simulation without randomness.
+    over the candidates with repeats; `spread` is then "pooled". If it is compared with another single run, or
+    with one of the pool, both spreads come from the same runs, and the degrees of freedom are never more than
+    the pool's. If no candidate has repeats, all are tied and have no p-value. A candidate whose runs are all
+    equal has zero spread, which is right for a simulation without randomness.
 
     Args:
         samples_by_candidate: The throughputs of each candidate, one per run, by name or as the columns of a
@@ -201,8 +212,8 @@ def probability_best(samples_by_candidate: Mapping[str, ArrayLike], *, seed: int
 
 
 def _enough(first: _Mean, second: _Mean, more: int, level: float, power: float) -> bool:
-    a = first._replace(n=first.n + more, df=first.df + more)
-    b = second._replace(n=second.n + more, df=second.df + more)
+    # With more runs, each has a spread of its own.
+    a, b = (one._replace(n=one.n + more, df=one.n + more - 1, is_pooled=False) for one in (first, second))
     difference, error, df = _welch(a, b)
     return abs(difference) >= error * float(stdtrit(df, level) + stdtrit(df, power))
 
