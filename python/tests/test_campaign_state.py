@@ -1,5 +1,7 @@
+import errno
 import gzip
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -13,8 +15,10 @@ from distributed import LocalCluster
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.cost import calibration, estimate, model_s
 from fullpipe.campaign.execute import record_path
+from fullpipe.campaign.lock import LOCK, locked
 from fullpipe.campaign.progress import Eta, duration
 from fullpipe.campaign.state import inspect
+from fullpipe.errors import UsageError
 from fullpipe.record import read_outcome
 from fullpipe.run import LabPath
 
@@ -174,6 +178,55 @@ def test_a_cluster_that_exists(
     assert found.returncode == 1, found.stderr
     assert "32 of 32 runs failed" in found.stderr
     assert "32 × exit code 1 without an error message" in found.stderr
+
+
+def test_two_campaigns_do_not_run_into_one_folder(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    out = tmp_path / "out"
+    out.mkdir()
+    failures = '{"kind":"failed","name":"x","reason":"y"}\n'
+    (out / "failed.ndjson").write_text(failures)
+    with locked(out):
+        told = command("campaign", "run", "small.toml", "-o", "out", FULLPIPE="/bin/false")
+        assert told.returncode == 2, told.stderr
+        assert told.stderr == (
+            "error: another 'fullpipe campaign run' is running into out; wait until it ends, or give another "
+            "folder with --out\n"
+        )
+        assert {file.name for file in out.iterdir()} == {"failed.ndjson", LOCK}
+        assert (out / "failed.ndjson").read_text() == failures
+        assert command("campaign", "run", "small.toml", "-o", "out", "--dry-run").returncode == 0
+        shard = command("campaign", "run", "small.toml", "--shard", "1/32", FULLPIPE="/bin/false")
+        assert "1 of 1 run failed" in shard.stderr, "shards have folders of their own"
+    with locked(out):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_stops_no_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with locked(tmp_path / "a" / "b"), locked(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b" / LOCK).exists()
+
+
+def test_a_lock_that_another_user_made_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with locked(tmp_path):
+        pass
+    opened = os.open
+
+    def as_other(path: Path, flags: int, *mode: int) -> int:
+        if flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr("os.open", as_other)
+    with locked(tmp_path), pytest.raises(UsageError, match="wait until it ends"), locked(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])

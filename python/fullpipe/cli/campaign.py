@@ -13,6 +13,7 @@ import click
 
 from fullpipe.campaign import expand, read_campaign
 from fullpipe.campaign.cost import Estimate, estimate
+from fullpipe.campaign.lock import locked
 from fullpipe.campaign.progress import Eta, Reporter, duration
 from fullpipe.campaign.shard import Shard, parse_shard, take
 from fullpipe.campaign.state import State, foreign, inspect, prepare
@@ -377,24 +378,26 @@ def run(
     of_shard = "" if part is None else f"-shard-{part.number}-of-{part.count}"
     folder = out or Path("runs") / f"{file.stem}{of_shard}"
     search = _search_of(runs, budget or BUDGET) if find_best else None
-    state = inspect(runs, folder)
     workers = workers or cores()
     if dry_run:
-        _plan(runs, state, workers, search, part, as_json)
+        _plan(runs, inspect(runs, folder), workers, search, part, as_json)
         return 0
     if scheduler is None:
         find_binary()
-    if others := foreign(every, folder):
-        warn(
-            f"{folder} also has {counted(others, 'record')} of other runs, such as those of this campaign "
-            "before its file was changed; the profile will be of all of them"
-        )
-    prepare(folder, runs, file, described.title, every, part)
-    job = _Job(runs, state, folder, scheduler, workers, limit, as_json)
-    if search is None:
-        _run_all(job)
-    else:
-        _run_best(job, search)
+    with locked(folder):
+        # What is done is known only now that no other campaign runs into the folder.
+        state = inspect(runs, folder)
+        if others := foreign(every, folder):
+            warn(
+                f"{folder} also has {counted(others, 'record')} of other runs, such as those of this "
+                "campaign before its file was changed; the profile will be of all of them"
+            )
+        prepare(folder, runs, file, described.title, every, part)
+        job = _Job(runs, state, folder, scheduler, workers, limit, as_json)
+        if search is None:
+            _run_all(job)
+        else:
+            _run_best(job, search)
     return 0
 
 
