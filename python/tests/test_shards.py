@@ -10,13 +10,16 @@ import pytest
 import synthetic
 from conftest import ROOT, SMALL, Command, campaign_of
 
+from fullpipe import read_runs
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.cost import model_s
 from fullpipe.campaign.merge import merge
 from fullpipe.campaign.shard import Shard, parse_shard, take
 from fullpipe.campaign.state import inspect, prepare
+from fullpipe.cli.campaign import _mixtures
 from fullpipe.errors import FailedError, RecordError, UsageError
 from fullpipe.record import read_failures
+from fullpipe.run import LabPath
 
 CLUSTERS = ROOT / "docs" / "howto" / "campaigns-on-a-cluster.md"
 
@@ -319,6 +322,32 @@ def test_other_kernels_are_told_of(tmp_path: Path, small: list[RunSpec], command
     assert told.returncode == 0, told.stderr
     assert "warning: the shards ran with guest kernels 6.1.9, 6.12.0, and rates differ" in told.stderr
     assert re.search(r"warning: \d+ of 32 runs are missing; 'fullpipe campaign run FILE -o all'", told.stderr)
+
+
+def test_other_kernels_and_versions_are_told_of_when_a_campaign_goes_on(
+    tmp_path: Path, small: list[RunSpec], command: Command
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    out = tmp_path / "runs" / "small"
+    files = [synthetic.write(out, run, samples=2) for run in small]
+    alike = command("campaign", "run", "small.toml", FULLPIPE="/bin/true")
+    assert alike.returncode == 0 and "warning" not in alike.stderr, alike.stderr
+    files[0].write_text(files[0].read_text().replace('"kernel":"6.12.0"', '"kernel":"6.1.9"'))
+    files[1].write_text(files[1].read_text().replace('"program":"0.1.0"', '"program":"0.2.0"'))
+    told = command("campaign", "run", "small.toml", FULLPIPE="/bin/true")
+    assert told.returncode == 0, told.stderr
+    assert "warning: runs in runs/small are of guest kernels 6.1.9, 6.12.0, and rates differ" in told.stderr
+    assert "warning: runs in runs/small are of fullpipe 0.1.0, 0.2.0, and rates may differ" in told.stderr
+
+
+def test_named_kernels_and_real_hosts_differ_without_a_word(tmp_path: Path, small: list[RunSpec]) -> None:
+    lab = small[0].path
+    assert isinstance(lab, LabPath)
+    runs = [replace(small[0], path=replace(lab, kernel=kernel)) for kernel in ("6.1.9", "6.12.0")]
+    runs += [replace(small[0], path=host) for host in ("dtn2:7412", "dtn3:7412")]
+    for i, file in enumerate([synthetic.write(tmp_path / "r", run, samples=2) for run in runs]):
+        file.write_text(file.read_text().replace('"kernel":"6.12.0"', f'"kernel":"6.12.{i}"'))
+    assert _mixtures(tmp_path / "r", read_runs(tmp_path / "r")) == []
 
 
 @pytest.mark.parametrize(

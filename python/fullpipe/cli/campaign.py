@@ -28,8 +28,6 @@ from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec
 from fullpipe.units import counted, verb
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from fullpipe.campaign.adaptive import Search
     from fullpipe.campaign.session import Session
     from fullpipe.runs import Runs
@@ -171,6 +169,39 @@ def _finish(folder: Path, as_json: bool) -> "Runs | None":
     return runs
 
 
+def _mixtures(folder: Path, runs: "Runs | None") -> list[str]:
+    """Tells of guest kernels and versions of fullpipe, if the runs in a folder had several of one.
+
+    Runs over real paths, and those whose campaign names the kernel, count by their version alone.
+
+    Args:
+        folder: The folder of the records, for those of storage.
+        runs: The other runs; None if there are none.
+    """
+    import polars as pl
+
+    from fullpipe.record import fields, read_header
+
+    kernels: set[str] = set()
+    versions: set[str] = set()
+    if runs is not None:
+        unnamed = runs.runs.filter(pl.col("host").is_null() & pl.col("kernel_axis").is_null())
+        kernels |= set(unnamed["kernel_sender"].drop_nulls())
+        versions |= set(runs.runs["program"].drop_nulls())
+    for header in filter(None, map(read_header, records_in(folder))):
+        if header.get("kind") != "storage":
+            continue
+        versions.add(str(header.get("program")))
+        if (path := fields(header, "path")) and "kernel" not in path:
+            kernels.add(str(header.get("kernel")))
+    found = []
+    if len(kernels) > 1:
+        found.append(f"guest kernels {', '.join(sorted(kernels))}, and rates differ between kernels")
+    if len(versions) > 1:
+        found.append(f"fullpipe {', '.join(sorted(versions))}, and rates may differ between versions")
+    return found
+
+
 def _check_read(runs: "Runs | None", names: set[str], where: str = "") -> None:
     """Checks that the records of a campaign's runs can be read.
 
@@ -265,7 +296,14 @@ class _Job:
             FailedError: Some runs failed, or have records that cannot be read.
         """
         failed = sum(failures.values())
-        read = _finish(self.folder, self.as_json) if failed < ran or self.state.done else None
+        read = None
+        if failed < ran or self.state.done:
+            read = _finish(self.folder, self.as_json)
+            for mixture in _mixtures(self.folder, read):
+                warn(
+                    f"runs in {self.folder} are of {mixture}; to have them all alike, remove the records of "
+                    "the others, and run the same command again"
+                )
         if self.as_json:
             about = {"event": "campaign", "runs": len(self.runs), **facts, "ran": ran, "failed": failed}
             print(json.dumps(about))
@@ -401,27 +439,6 @@ def run(
     return 0
 
 
-def _mixed_kernels(folder: Path, runs: "pl.DataFrame | None") -> list[str]:
-    """The guest kernels of a merged campaign, if runs that left the choice to the machine had several.
-
-    Args:
-        folder: The folder of the records, for those of storage.
-        runs: The other runs; None if there are none.
-    """
-    import polars as pl
-
-    from fullpipe.record import fields, read_header, records_in
-
-    kernels: set[str] = set()
-    if runs is not None:
-        unnamed = runs.filter(pl.col("host").is_null() & pl.col("kernel_axis").is_null())
-        kernels |= set(unnamed["kernel_sender"].drop_nulls())
-    for header in filter(None, map(read_header, records_in(folder))):
-        if header.get("kind") == "storage" and (path := fields(header, "path")) and "kernel" not in path:
-            kernels.add(str(header.get("kernel")))
-    return sorted(kernels) if len(kernels) > 1 else []
-
-
 @campaign.command()
 @click.argument("out", type=Folder())
 @click.argument("shards", metavar="SHARD...", nargs=-1, required=True, type=Input())
@@ -444,8 +461,8 @@ def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> 
             f"{counted(len(found.others), 'record')} that are not of the campaign were copied, too, such as "
             f"{found.others[0]}"
         )
-    if kernels := _mixed_kernels(out, None if read is None else read.runs):
-        warn(f"the shards ran with guest kernels {', '.join(kernels)}, and rates differ between kernels")
+    for mixture in _mixtures(out, read):
+        warn(f"the shards ran with {mixture}")
     if found.missing:
         least = "at least " if found.unknown else ""
         n = found.missing
