@@ -18,7 +18,7 @@ from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
 from fullpipe.profile import profile
 from fullpipe.report import commands, report
-from fullpipe.report.figures import error_bars, profile_figure
+from fullpipe.report.figures import error_bars, pacings, profile_figure
 
 
 def chromium(*arguments: object) -> str:
@@ -123,6 +123,53 @@ def test_dynamics_and_phases_are_drawn(steady: Path, command: Command, tmp_path:
     wrong = command("report", steady, "--figure", "box", "--section", "3")
     assert wrong.returncode == 2
     assert "there is no section 3" in wrong.stderr
+
+
+def test_pacing_is_drawn_apart(tmp_path: Path) -> None:
+    text = """
+    [[grid]]
+    seeds = 2
+    sample = "20ms"
+    path = { rtt = ["11.8ms", "45.6ms", "91.6ms"], rate = "1gbit" }
+    transport = { cc = "cubic", buffer = "1GB", pacing = ["none", "500mbit", "1mbit"] }
+    workload = { duration = "4s" }
+    """
+    for run in expand(campaign_of(tmp_path, text)):
+        made_steady(synthetic.write(tmp_path / "r", run, samples=200))
+    report(tmp_path / "r", tmp_path / "out.html")
+    figures = re.findall("<figure>(.*?)</figure>", (tmp_path / "out.html").read_text(), re.DOTALL)
+    every = ["unpaced", "paced 500mbit", "paced 1mbit"]
+    titles = {
+        "profile": [f"Buffer 1GB, {words}" for words in every],
+        "transition": [f"cubic × 1, {words}" for words in every],
+        "box": [f"Buffer 1GB, 1 stream, {words}" for words in every],
+        "phases": [
+            f"{what}, {words}"
+            for words in every
+            for what in ("Ramp-up, s", "Ramp-up, % of the run", "Sustained after it, Gb/s")
+        ],
+        "traces": [f"RTT {rtt} ms, {words}" for words in every for rtt in (11.8, 45.6, 91.6)],
+        # At 91.6 ms the runs are too short. The order is that of the tables.
+        "dynamics": [
+            f"cubic × 1, {words}, {rtt} ms"
+            for rtt in (11.8, 45.6)
+            for words in ("unpaced", "paced 1mbit", "paced 500mbit")
+        ],
+    }
+    for name, label in LABELS.items():
+        (svg,) = (figure for figure in figures if f'aria-label="{label}' in figure)
+        assert re.findall("<text[^>]*>([^<]*, (?:un)?paced[^<]*)</text>", svg) == titles[name]
+
+
+def test_pacing_that_tells_nothing_apart_takes_no_panels() -> None:
+    def transport(cc: str, pacing: str | None, streams: int = 1) -> dict[str, Any]:
+        return {"cc": cc, "streams": streams, "buffer": "1GB", "pacing": pacing}
+
+    alike = [transport("cubic", "1gbit"), transport("htcp", "1gbit")]
+    assert pacings(alike) == [("", ("1gbit",))]
+    one_of_each = [transport("cubic", None), transport("cubic", "1gbit", 4), transport("udt", "2gbit")]
+    assert pacings(one_of_each) == [("", (None, "2gbit", "1gbit"))]
+    assert pacings([*alike, transport("htcp", None)]) == [("unpaced", (None,)), ("paced 1gbit", ("1gbit",))]
 
 
 def test_no_file_of_another_kind_is_replaced(steady: Path, command: Command, tmp_path: Path) -> None:

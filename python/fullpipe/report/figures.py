@@ -1,6 +1,7 @@
 """Draws the figures of the runs themselves: profile, box plots and traces."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -16,7 +17,7 @@ from fullpipe.flatten import SOBAS
 from fullpipe.labels import rtts, transport_name
 from fullpipe.report.protocols import Protocols
 from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg
-from fullpipe.units import counted, parse_size
+from fullpipe.units import counted, parse_rate, parse_size
 
 Entry = dict[str, Any]
 MAX_STREAM_COUNTS = 3
@@ -29,6 +30,31 @@ def buffers(entries: Sequence[Entry]) -> list[str]:
     return sorted(
         found, key=lambda text: (text == "auto", 0 if text in ("auto", SOBAS) else parse_size(text))
     )
+
+
+def pacings(transports: Iterable[Mapping[str, Any]]) -> list[tuple[str, tuple[str | None, ...]]]:
+    """The pacings of transports in groups that are drawn apart: unpaced first, then the highest rate.
+
+    Args:
+        transports: The `transport` of each entry.
+
+    Returns:
+        Words for the titles of each group, and its pacings. If no two transports differ in their pacing
+        alone, all are one group without words.
+    """
+    every = list(transports)
+    found = sorted(
+        {one["pacing"] for one in every}, key=lambda rate: -parse_rate(rate) if rate else -math.inf
+    )
+    unpaced = {(one["cc"], one["streams"], one["buffer"]) for one in every}
+    if len(unpaced) == len({(one["cc"], one["streams"], one["buffer"], one["pacing"]) for one in every}):
+        return [("", tuple(found))]
+    return [("unpaced" if rate is None else f"paced {rate}", (rate,)) for rate in found]
+
+
+def titled(*parts: str) -> str:
+    """A panel's title: the parts that are not empty."""
+    return ", ".join(filter(None, parts))
 
 
 def stream_counts(entries: Sequence[Entry]) -> list[int]:
@@ -170,48 +196,54 @@ def legend_of(ccs: Sequence[str], counts: Sequence[int]) -> list[Line2D]:
 
 
 def profile_figure(entries: Sequence[Entry], title: str) -> str:
-    """Draws mean throughput against RTT with 95% intervals as SVG, a panel for each buffer."""
+    """Draws mean throughput against RTT with 95% intervals as SVG, a panel for each buffer and pacing."""
     counts = chosen(stream_counts(entries))
     entries = [entry for entry in entries if entry["transport"]["streams"] in counts]
     ccs, every = _ccs(entries), rtts(entries)
     looks = looks_of(ccs, counts)
     with mpl.rc_context(RC):
-        panels = buffers(entries)
-        figure = new_figure(4.1 if len(panels) < 4 else 3.6)
-        grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-        for axes, buffer in zip(grid, panels, strict=True):
+        columns, rows = buffers(entries), pacings(entry["transport"] for entry in entries)
+        height = 4.1 if len(columns) < 4 else 3.6
+        figure = new_figure(height + (len(rows) - 1) * (height - 0.6))
+        grid = figure.subplots(len(rows), len(columns), squeeze=False, sharey=True)
+        for (row, column), axes in np.ndenumerate(grid):
+            buffer, (words, paced) = columns[column], rows[row]
             drawn = [
                 (entry, looks[entry["transport"]["cc"], entry["transport"]["streams"]])
                 for entry in entries
-                if entry["transport"]["buffer"] == buffer
+                if entry["transport"]["buffer"] == buffer and entry["transport"]["pacing"] in paced
             ]
             for entry, look in drawn:
                 _line(axes, entry, look, every)
             rtt_axis(axes, every)
-            _gbps_axis(axes, entries, axes is grid[0])
+            _gbps_axis(axes, entries, column == 0)
             for entry, look in drawn:
                 _mark_clipped(axes, entry, look, every)
-            axes.set_title(_buffer_title(buffer, entries), pad=9)
-            axes.set_xlabel("RTT, ms (logarithmic)")
+            axes.set_title(titled(_buffer_title(buffer, entries), words), pad=9)
+            if row == len(rows) - 1:
+                axes.set_xlabel("RTT, ms (logarithmic)")
         handles = legend_of(ccs, counts)
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), handlelength=2.6)
         return to_svg(figure, f"profile {title}", f"Mean throughput against RTT: {title}")
 
 
 def box_figure(entries: Sequence[Entry], title: str) -> str:
-    """Draws box plots of throughput at each RTT as SVG, a panel for each buffer and number of streams."""
+    """Draws box plots of throughput at each RTT as SVG, by buffer, number of streams and pacing."""
     ccs, every = _ccs(entries), rtts(entries)
     palette = colours(ccs)
-    rows, columns = chosen(stream_counts(entries)), buffers(entries)
+    rows = list(product(chosen(stream_counts(entries)), pacings(entry["transport"] for entry in entries)))
+    columns = buffers(entries)
     width = 0.76 / len(ccs)
     with mpl.rc_context(RC):
         figure = new_figure(0.5 + 2.3 * len(rows))
         grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey=True)
         for (row, column), axes in np.ndenumerate(grid):
-            streams, buffer = rows[row], columns[column]
+            (streams, (words, paced)), buffer = rows[row], columns[column]
             for entry in entries:
                 transport = entry["transport"]
                 if (transport["streams"], transport["buffer"]) != (streams, buffer):
+                    continue
+                if transport["pacing"] not in paced:
                     continue
                 colour, shift = palette[transport["cc"]], (ccs.index(transport["cc"]) - (len(ccs) - 1) / 2)
                 stats = [
@@ -231,7 +263,7 @@ def box_figure(entries: Sequence[Entry], title: str) -> str:
             axes.set_xticks(range(len(every)), [f"{rtt:g}" for rtt in every])
             axes.set_xlim(-0.6, len(every) - 0.4)
             _gbps_axis(axes, entries, column == 0)
-            axes.set_title(f"{_buffer_title(buffer, entries)}, {counted(streams, 'stream')}")
+            axes.set_title(titled(_buffer_title(buffer, entries), counted(streams, "stream"), words))
             if row == len(rows) - 1:
                 axes.set_xlabel("RTT, ms")
         handles = [Line2D([], [], color=palette[cc], linewidth=6, alpha=0.75, label=cc) for cc in ccs]
@@ -240,7 +272,7 @@ def box_figure(entries: Sequence[Entry], title: str) -> str:
 
 
 def trace_figure(traces: Sequence[tuple[float, dict[str, Any], Traces]], title: str) -> str:
-    """Draws the aggregate goodput of runs over time as SVG, a panel for each RTT; empty without traces.
+    """Draws the aggregate goodput of runs over time as SVG, by RTT and pacing; empty without traces.
 
     Args:
         traces: The RTT in ms, the transport and the traces of each run.
@@ -248,27 +280,31 @@ def trace_figure(traces: Sequence[tuple[float, dict[str, Any], Traces]], title: 
     """
     if not traces:
         return ""
-    panels = sorted({rtt for rtt, _, _ in traces})
+    columns, rows = sorted({rtt for rtt, _, _ in traces}), pacings(transport for _, transport, _ in traces)
     palette = colours([transport["cc"] for _, transport, _ in traces])
     with mpl.rc_context(RC):
-        figure = new_figure(3.1)
-        grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        figure = new_figure(3.1 + (len(rows) - 1) * 2.6)
+        grid = figure.subplots(len(rows), len(columns), squeeze=False, sharey=True)
         drawn: dict[str, str] = {}
         top = 0.0
-        for axes, panel in zip(grid, panels, strict=True):
+        for (row, column), axes in np.ndenumerate(grid):
+            panel, (words, paced) = columns[column], rows[row]
             for rtt, transport, trace in traces:
-                if rtt != panel:
+                if rtt != panel or transport["pacing"] not in paced:
                     continue
                 gbps, edges = trace.aggregate / 1e9, [trace.start_s, *trace.t_s]
                 colour = palette[transport["cc"]]
                 top = max(top, float(gbps.max()))
                 axes.stairs(gbps, edges, baseline=None, color=colour, linewidth=1.5)
-                drawn[transport_name(transport)] = colour
-            axes.set_title(f"RTT {panel:g} ms")
-            axes.set_xlabel("Time, s")
+                # The title of the panel has the pacing.
+                drawn[transport_name(transport | {"pacing": None} if words else transport)] = colour
+            axes.set_title(titled(f"RTT {panel:g} ms", words))
             axes.set_xlim(left=0)
-        grid[0].set_ylim(0, top * 1.06)
-        grid[0].set_ylabel("Goodput, Gb/s")
+            if row == len(rows) - 1:
+                axes.set_xlabel("Time, s")
+            if column == 0:
+                axes.set_ylabel("Goodput, Gb/s")
+        grid[0, 0].set_ylim(0, top * 1.06)
         handles = [Line2D([], [], color=colour, linewidth=3, label=name) for name, colour in drawn.items()]
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 6), handlelength=2)
         return to_svg(figure, f"traces {title}", f"Goodput over time: {title}")

@@ -3,7 +3,7 @@
 The figures of the runs themselves are in :mod:`fullpipe.report.figures`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -19,8 +19,10 @@ from fullpipe.report.figures import (
     error_bars,
     legend_of,
     looks_of,
+    pacings,
     set_apart,
     stream_counts,
+    titled,
 )
 from fullpipe.report.style import GREY, INK, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.transition import Sigmoid
@@ -71,8 +73,19 @@ def _across(entries: Sequence[Content]) -> int:
     return ccs if 1 < ccs <= MAX_COLUMNS and len(entries) % ccs == 0 else MAX_COLUMNS
 
 
+def _pacing_words(transports: Iterable[Mapping[str, Any]]) -> dict[str | None, str]:
+    """Words for the title of each pacing's panels, in the order in which they are drawn."""
+    return {rate: words for words, paced in pacings(transports) for rate in paced}
+
+
 def _by_streams(entries: Sequence[Any]) -> list[Any]:
-    return sorted(entries, key=lambda entry: (entry["transport"]["streams"], entry["transport"]["cc"]))
+    words = list(_pacing_words(entry["transport"] for entry in entries))
+
+    def rank(entry: Any) -> tuple[Any, ...]:
+        transport = entry["transport"]
+        return transport["streams"], words.index(transport["pacing"]), transport["cc"]
+
+    return sorted(entries, key=rank)
 
 
 def _turning(axes: Axes, entry: Content, colour: str) -> None:
@@ -120,6 +133,7 @@ def transition_figure(section: Content, title: str) -> str:
     if not entries:
         return ""
     palette = colours([entry["transport"]["cc"] for entry in entries])
+    words = _pacing_words(entry["transport"] for entry in entries)
     with mpl.rc_context(RC):
         across = min(len(entries), _across(entries))
         figure, panels = _grid(len(entries), across, 2.35)
@@ -129,7 +143,8 @@ def transition_figure(section: Content, title: str) -> str:
             top = max(point["mean_bps"] for point in entry["profile"]) / 1e9
             axes.set_ylim(0, top * 1.15 or 1)
             transport = entry["transport"]
-            axes.set_title(f"{transport['cc']} × {transport['streams']}", pad=16)
+            name = f"{transport['cc']} × {transport['streams']}"
+            axes.set_title(titled(name, words[transport["pacing"]]), pad=16)
             _subtitle(axes, _verdict(entry["transition"]))
         for number, axes in enumerate(panels):
             if number % across == 0:
@@ -162,11 +177,15 @@ def phases_figure(section: Content, title: str) -> str:
         ("f_r", 0.01, "Ramp-up, % of the run"),
         ("sustain_mean_bps", 1e9, "Sustained after it, Gb/s"),
     )
+    rows = pacings(entry["transport"] for entry in entries)
     with mpl.rc_context(RC):
-        figure = new_figure(3.7)
-        grid = figure.subplots(1, 3)
-        for axes, (name, unit, label) in zip(grid, names, strict=True):
+        figure = new_figure(3.7 + (len(rows) - 1) * 3.2)
+        grid = figure.subplots(len(rows), 3, squeeze=False)
+        for (row, column), axes in np.ndenumerate(grid):
+            (words, paced), (name, unit, label) = rows[row], names[column]
             for entry, points in zip(entries, said, strict=True):
+                if entry["transport"]["pacing"] not in paced:
+                    continue
                 look = looks[entry["transport"]["cc"], entry["transport"]["streams"]]
                 at = set_apart(every, look.shift)
                 axes.plot(
@@ -176,8 +195,9 @@ def phases_figure(section: Content, title: str) -> str:
                 )  # fmt: skip
             rtt_axis(axes, every, NARROW)
             axes.set_ylim(0, max(p[name] / unit for points in said for p in points) * 1.08 or 1)
-            axes.set_title(label, pad=9)
-            axes.set_xlabel("RTT, ms (logarithmic)")
+            axes.set_title(titled(label, words), pad=9)
+            if row == len(rows) - 1:
+                axes.set_xlabel("RTT, ms (logarithmic)")
         handles = legend_of(ccs, counts)
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), handlelength=2.6)
         return to_svg(figure, f"phases {title}", f"Ramp-up and sustainment against RTT: {title}")
@@ -216,6 +236,7 @@ def dynamics_figure(maps: Sequence[Map], title: str) -> str:
     if not maps:
         return ""
     palette = colours([entry["transport"]["cc"] for entry, _, _ in maps])
+    words = _pacing_words(entry["transport"] for entry, _, _ in maps)
     rows = len({run["rtt_ms"] for _, run, _ in maps})
     across = (
         -(-len(maps) // rows)
@@ -235,9 +256,9 @@ def dynamics_figure(maps: Sequence[Map], title: str) -> str:
             axes.scatter(rates[:-1], rates[1:], s=size, color=colour, alpha=0.5, linewidths=0)
             axes.set(xlim=ends, ylim=ends, aspect="equal")
             axes.locator_params(nbins=4)
-            axes.set_title(
-                f"{entry['transport']['cc']} × {entry['transport']['streams']}, {run['rtt_ms']:g} ms", pad=16
-            )
+            transport = entry["transport"]
+            name = f"{transport['cc']} × {transport['streams']}"
+            axes.set_title(titled(name, words[transport["pacing"]], f"{run['rtt_ms']:g} ms"), pad=16)
             _subtitle(axes, _exponent(run))
         for axes in panels[-min(len(panels), max(across, 3)) :]:
             axes.set_xlabel("Gb/s in one interval")
