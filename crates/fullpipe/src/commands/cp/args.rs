@@ -305,7 +305,10 @@ impl Args {
             (self.verify, "--verify"),
             (self.update, "--update"),
             (self.checksum, "--checksum"),
+            (self.quick_check, "--quick-check"),
             (self.ignore_times, "--ignore-times"),
+            (self.allow_growing, "--allow-growing"),
+            (self.no_sparse, "--no-sparse"),
             (self.no_encrypt, "--no-encrypt"),
             (how.steady, "--steady"),
             (self.explain, "--explain"),
@@ -322,6 +325,7 @@ impl Args {
             ("--direct", self.direct.to_string()),
             ("--block", self.block.to_string()),
             ("--stall", self.stall.to_string()),
+            ("--retries", self.retries.to_string()),
         ];
         words.extend(self.chmod.iter().map(|modes| format!("--chmod={modes}")));
         words.extend(self.chown.iter().map(|owner| format!("--chown={owner}")));
@@ -329,5 +333,36 @@ impl Args {
         words.extend(self.max_delete.iter().map(|most| format!("--max-delete={most}")));
         words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
         Ok(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{ArgAction, CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// Without a value. What a copy into the testbed refuses, or what concerns this process alone, is not passed on.
+    #[test]
+    fn each_flag_is_passed_on_or_known_not_to_be() {
+        const HERE: [&str; 5] = ["remove_source_files", "no_config", "no_deploy", "insecure", "from0"];
+        let command = Line::command();
+        let flags = command.get_arguments().filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue));
+        let mut passed = 0;
+        for arg in flags.filter(|arg| !HERE.contains(&arg.get_id().as_str())) {
+            let long = format!("--{}", arg.get_long().unwrap());
+            let names = [arg.get_short().map(|short| format!("-{short}")), Some(long.clone())];
+            let args = Line::try_parse_from(["cp", &long, "a", "b"]).unwrap_or_else(|e| panic!("{e}")).args;
+            let words = args.passed_on(&args.how).unwrap_or_else(|e| panic!("{e}"));
+            assert!(names.iter().flatten().any(|name| words.contains(name)), "{long} is not in {words:?}");
+            passed += 1;
+        }
+        assert!(passed > 20, "{passed}");
     }
 }

@@ -35,6 +35,11 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
         let why = "--remove-source-files is not possible into the testbed (lab:), which may not write to the sources' folders";
         return Err(Failure::usage(why));
     }
+    if args.log_file.is_some() {
+        let why = "--log-file is not possible into the testbed (lab:), which may not write to this host's files; take --json, or \
+                   keep what it prints";
+        return Err(Failure::usage(why));
+    }
     if args.filters.has_list() {
         return Err(Failure::usage("--files-from is not possible into the testbed (lab:); copy the whole folder"));
     }
