@@ -339,10 +339,16 @@ impl Watch {
         } else {
             String::new()
         };
-        let of = if self.has_size { format!(" of {}", format::bytes(found as f64)) } else { String::new() };
+        // The sender finds files while it sends. Until it has found all, nobody knows how much is left.
+        let found_all = read(&counters.found_all) > 0;
+        let of = match format::bytes(found as f64) {
+            found if self.has_size && found_all => format!(" of {found}"),
+            found if self.has_size => format!(" of at least {found}"),
+            _ => String::new(),
+        };
         let message = |rate: f64| {
             let eta = match found.saturating_sub(done) as f64 * 8.0 / rate {
-                seconds if self.has_size && seconds <= MAX_ETA_S => {
+                seconds if self.has_size && found_all && seconds <= MAX_ETA_S => {
                     format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))
                 }
                 _ => String::new(),
@@ -355,7 +361,7 @@ impl Watch {
         let bar = self.bar.borrow();
         bar.set_position(done);
         bar.set_message(message(pace));
-        if found > 0 && self.has_size {
+        if found > 0 && self.has_size && found_all {
             progress::known(&bar, found);
         }
     }
