@@ -161,7 +161,10 @@ fn checked(args: &Args, cli: &clap::Command) -> Result<(Ends, String)> {
     if let Some(cp) = cli.find_subcommand("cp") {
         set = Config::read()?.settings(cp, config::host_name(host), Vec::new(), Some(Reached::OverSsh))?;
     }
-    let configured = |flag: &str| set.iter().find(|setting| setting.flag == flag).map(|setting| setting.value.clone());
+    let configured = |flag: &str| {
+        let setting = set.iter().find(|setting| setting.flag == flag);
+        setting.and_then(|setting| setting.given().map(str::to_owned))
+    };
     let command = args.ssh.clone().or_else(|| configured("ssh")).unwrap_or_else(|| SSH.to_owned());
     let (mut cp, mut native) = (Vec::new(), Vec::new());
     if let Some(given) = &args.ssh {
@@ -225,7 +228,10 @@ fn host_and_folder(typed: &str) -> Option<(&str, &str)> {
     };
     let folder = folder.strip_prefix("~/").unwrap_or(folder);
     let folder = if folder.is_empty() || folder == "~" { "." } else { folder };
-    let is_host = !host.is_empty() && !host.starts_with('-') && !folder.starts_with("//") && !host.contains('/');
+    let is_host = !host.is_empty()
+        && !host.trim_start_matches('[').starts_with('-')
+        && !folder.starts_with("//")
+        && !host.contains('/');
     is_host.then_some((host, folder))
 }
 

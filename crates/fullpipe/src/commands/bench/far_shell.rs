@@ -111,7 +111,7 @@ impl FarShell {
     /// It cannot be made there.
     pub fn make_folder(&mut self, below: &str) -> Result {
         let script = format!(
-            "d=$(cd {} && f=$(mktemp -d fullpipe-bench-XXXXXX) && cd \"$f\" && pwd -P) 2>&1; s=$?; printf '%s\\n' \"$d\"\n\
+            "d=$(CDPATH= cd {} && f=$(mktemp -d fullpipe-bench-XXXXXX) && cd \"$f\" && pwd -P) 2>&1; s=$?; printf '%s\\n' \"$d\"\n\
              [ $s = 0 ] && trap '{REMOVE}' EXIT && trap 'exit 1' HUP TERM PIPE",
             quoted(below)
         );
