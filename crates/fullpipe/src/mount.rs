@@ -58,10 +58,11 @@ impl Mount {
         // What is mounted only when it is used (`autofs(5)`) is mounted now. If it cannot be, the file system below is found.
         drop(fs::read_dir(&folder));
         fs::metadata(&folder).map_err(failed)?;
-        let list = fs::read_to_string(root.join("proc/self/mountinfo")).map_err(|e| {
+        // Any user may have mounted something under a name that is not UTF-8.
+        let list = fs::read(root.join("proc/self/mountinfo")).map_err(|e| {
             Failure::new(ExitClass::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount:FOLDER needs /proc"))
         })?;
-        let mut mount = find(&list, &folder).ok_or_else(|| {
+        let mut mount = find(&String::from_utf8_lossy(&list), &folder).ok_or_else(|| {
             Failure::new(ExitClass::Missing, format!("no mount in /proc/self/mountinfo has {}", folder.display()))
         })?;
         let number = |file: &str| fs::read_to_string(root.join(file)).ok()?.trim().parse().ok();

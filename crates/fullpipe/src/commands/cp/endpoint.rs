@@ -82,7 +82,11 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
         let colons = (4..bytes.len()).filter(|&at| bytes[at] == b':');
         let mut paths = colons.map(|at| (at, String::from_utf8_lossy(&bytes[..at]).parse::<Path>()));
         let Some(mut found) = paths.next().filter(|_| text.parse::<Path>().is_err()) else {
-            return Err(Failure::usage(format!("{text}: add the folder to copy to, such as {text}:/tmp/")));
+            return Err(Failure::usage(if text.contains('=') {
+                format!("{text}: add the folder to copy to, such as {text}:/tmp/")
+            } else {
+                format!("{text}: 'lab:' is the testbed; for a host of that name, write USER@{text}")
+            }));
         };
         // If none leaves a valid path, the last colon before a folder gives the most useful error.
         for next in paths.filter(|(at, _)| bytes[at + 1..].starts_with(b"/")) {
