@@ -33,6 +33,14 @@ pub(crate) fn too_large(count: u32, buffer: Size, memory: Size) -> String {
     }
 }
 
+/// Says that a run has too many samples.
+pub(crate) fn too_many_samples(count: Option<u64>, most: u64) -> String {
+    match count {
+        Some(count) => format!("the run would take {count} samples, and at most {most} are kept"),
+        None => format!("stopped: the run has taken the {most} samples that are kept of one"),
+    }
+}
+
 /// The reason why a server refuses a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
@@ -275,6 +283,14 @@ pub enum NetError {
         /// Physical memory of this machine, or what a process may use of it.
         memory: Size,
     },
+    /// More samples than a host keeps of a run.
+    #[error("{}; give a longer --sample, or fewer --streams", too_many_samples(*.count, *.most))]
+    TooManySamples {
+        /// Number of samples of the whole run; `None` if it was not known before.
+        count: Option<u64>,
+        /// Most samples that are kept.
+        most: u64,
+    },
     /// Any other reason, as text.
     #[error("{0}")]
     Other(String),
@@ -306,7 +322,8 @@ impl Classified for NetError {
             | NetError::Bind { .. }
             | NetError::OtherFamily { .. }
             | NetError::Datagram { .. }
-            | NetError::Memory { .. } => ExitClass::Usage,
+            | NetError::Memory { .. }
+            | NetError::TooManySamples { .. } => ExitClass::Usage,
             NetError::Listen { .. }
             | NetError::NoSuchCc { .. }
             | NetError::NotAllowedCc { .. }

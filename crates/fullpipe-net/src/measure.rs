@@ -22,7 +22,7 @@ use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
 use crate::tcp_info::TcpInfo;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
-use crate::{local_end, socket, sys};
+use crate::{local_end, sample, socket, sys};
 
 /// Time in which the far end's port for data streams must answer the first one. A port that no stream reaches until then is taken
 /// for closed: TCP has tried at least twice (RFC 6298, section 2).
@@ -155,6 +155,7 @@ impl<'a> Ready<'a> {
         options: &'a MeasureOptions,
         id: Option<MeasurementId>,
     ) -> Result<Ready<'a>, NetError> {
+        sample::check_count(request)?;
         if options.check_memory {
             socket::check_memory(&request.transport)?;
         }

@@ -1,19 +1,25 @@
 //! Samples a run's streams: what their transport tells, at fixed times.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use fullpipe_path::Workload;
 use fullpipe_path::record::lines::SampleFields;
 use fullpipe_path::record::udp::UdpCounts;
+use fullpipe_path::transport::UNLIMITED;
 pub use fullpipe_udt::Snapshot;
 use fullpipe_udt::{Counters, PerfMon};
 use serde::Serialize;
 
+use crate::error::NetError;
 use crate::side::Side;
 use crate::sys;
 use crate::tcp_info::TcpInfo;
 use crate::traffic::Traffic;
+use crate::wire::Request;
 
+/// Most samples of one side of a run. They stay in memory until the run is over, about half a kilobyte each.
+pub(crate) const MAX_SAMPLES: u64 = 2_000_000;
 /// Bit of a packed length that marks UDT's statistics.
 const UDT_BIT: u16 = 1 << 15;
 /// Bit of a packed length that marks the counts of plain UDP.
@@ -111,6 +117,24 @@ pub fn udt_between(before: Option<Snapshot>, now: Snapshot, zero_ns: u64) -> Per
     PerfMon::between(&before.unwrap_or(opened), &now)
 }
 
+/// Returns how many samples one side takes of a run in this time, ns.
+pub(crate) fn count(request: &Request, time_ns: u64) -> u64 {
+    (time_ns / request.sample.0.max(1)).saturating_mul(request.transport.streams.into())
+}
+
+/// Checks that a run of a given time takes at most [`MAX_SAMPLES`]. Any other run ends when it has taken more.
+///
+/// # Errors
+/// It takes more.
+pub(crate) fn check_count(request: &Request) -> Result<(), NetError> {
+    match request.workload {
+        Workload::Duration(time) if time != UNLIMITED && count(request, time.0) > MAX_SAMPLES => {
+            Err(NetError::TooManySamples { count: Some(count(request, time.0)), most: MAX_SAMPLES })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Collects the samples of one side during a run.
 pub(crate) struct Sampler {
     end: Side,
@@ -122,6 +146,8 @@ pub(crate) struct Sampler {
     udt: Mutex<Vec<Option<Snapshot>>>,
     /// Bytes of all streams at the last sample. A total that does not grow is a stall.
     pub(crate) total: AtomicU64,
+    /// Whether there was no room for further samples.
+    is_full: AtomicBool,
 }
 
 impl Sampler {
@@ -133,6 +159,7 @@ impl Sampler {
             samples: Mutex::default(),
             udt: Mutex::default(),
             total: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
         }
     }
 
@@ -164,8 +191,27 @@ impl Sampler {
             new.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt, udp: seen.udp });
         }
         self.total.store(total, Ordering::Relaxed);
-        if let Ok(mut samples) = self.samples.lock() {
+        self.keep(new, MAX_SAMPLES);
+    }
+
+    /// Keeps samples of one time, if there are at most `most` then.
+    fn keep(&self, mut new: Vec<Sample>, most: u64) {
+        let Ok(mut samples) = self.samples.lock() else { return };
+        if (samples.len() + new.len()) as u64 > most {
+            self.is_full.store(true, Ordering::Relaxed);
+        } else {
             samples.append(&mut new);
+        }
+    }
+
+    /// Checks that there was room for all samples.
+    ///
+    /// # Errors
+    /// There was not.
+    pub(crate) fn check_room(&self) -> Result<(), NetError> {
+        match self.is_full.load(Ordering::Relaxed) {
+            true => Err(NetError::TooManySamples { count: None, most: MAX_SAMPLES }),
+            false => Ok(()),
         }
     }
 
@@ -192,6 +238,18 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_keeps_no_more_samples_than_there_is_room_for() {
+        let sampler = Sampler::new(Side::Sender, 0, 10_000_000);
+        let info = TcpInfo::from_bytes(&[]);
+        let one = Sample { t_ns: 0, end: Side::Sender, stream: 0, bytes: 0, info, udt: None, udp: None };
+        let two = || vec![one.clone(), Sample { stream: 1, ..one.clone() }];
+        (0..3).for_each(|_| sampler.keep(two(), 5));
+        let why = sampler.check_room().unwrap_err().to_string();
+        assert!(why.contains("2000000 samples") && why.contains("--sample"), "{why}");
+        assert_eq!(sampler.into_samples().len(), 4);
+    }
 
     #[test]
     fn samples_come_back_as_they_were_packed() {

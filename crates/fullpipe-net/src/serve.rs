@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admission::{Admission, LogLimit, Places};
 pub use crate::admission::{NoPlace, PendingClient, Purpose};
-use crate::error::{Denial, NetError, system, too_large};
+use crate::error::{Denial, NetError, system, too_large, too_many_samples};
 use crate::host_info::PROGRAM;
 use crate::one_client::{MeasurementId, OneClient};
 use crate::preamble_listener::BACKLOG;
@@ -26,8 +26,8 @@ use crate::socket;
 use crate::stream::handed::HandedAcceptor;
 use crate::stream::udp::UdpAcceptor;
 use crate::stream::{self, Acceptor, DataStream, Expected};
-use crate::sys;
 use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
+use crate::{sample, sys};
 
 /// Time between two looks for callers whose time is over.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -421,6 +421,9 @@ fn deny_setting(error: NetError) -> NetError {
             too_large(count, buffer, memory),
             if count > 2 { "ask for a smaller --buffer, or fewer --streams" } else { "ask for a smaller --buffer" },
         ),
+        NetError::TooManySamples { count, most } => {
+            Denial::new(too_many_samples(count, most), "ask for a longer --sample, or fewer --streams")
+        }
         other => return other,
     })
 }
@@ -433,6 +436,7 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
         return Err(denied("the sampling interval must be from 10 ms to 1 h".into()));
     }
+    sample::check_count(request).map_err(deny_setting)?;
     // Only a sender over TCP needs the congestion control.
     if transport.protocol() == fullpipe_path::Protocol::Tcp && request.direction == Direction::Receive {
         socket::check_known(&transport.cc).map_err(deny_setting)?;
@@ -589,6 +593,32 @@ mod tests {
         let ends = ends.lock().unwrap();
         assert_eq!(ends.len(), 60);
         assert!(ends[0] && !ends.iter().all(|logged| *logged), "{ends:?}");
+    }
+
+    #[test]
+    fn a_run_with_more_samples_than_are_kept_is_refused() {
+        let policy = MeasurementPolicy {
+            data_ports: (0, 0),
+            stall: Duration::from_secs(60),
+            check_memory: true,
+            max_run: Some(Duration::from_secs(600)),
+            wants_proof: false,
+        };
+        let judged = |streams, workload, sample_ms: u64| {
+            let buffer = fullpipe_path::Buffer::Auto;
+            let transport =
+                fullpipe_path::Transport { cc: "cubic".into(), streams, buffer, pacing: None, dscp: None, mss: None };
+            let sample = Time(sample_ms * 1_000_000);
+            let request = Request { transport, workload, direction: Direction::Send, seed: 1, sample };
+            validate(&request, &policy).map_err(|error| error.to_string())
+        };
+        let ten_minutes = Workload::Duration(Time(600_000_000_000));
+        assert_eq!(judged(256, ten_minutes, 100), Ok(()));
+        assert_eq!(judged(1, ten_minutes, 10), Ok(()));
+        // How long a size takes is not known before.
+        assert_eq!(judged(256, Workload::Size(fullpipe_path::Size(1_000_000)), 10), Ok(()));
+        let why = judged(256, ten_minutes, 10).unwrap_err();
+        assert!(why.contains("15360000 samples") && why.contains("longer --sample"), "{why}");
     }
 
     #[test]

@@ -315,6 +315,7 @@ fn watch(
             }
             wait = wait.min(end - now);
         }
+        sampler.check_room()?;
         let total = sampler.total.load(Ordering::Relaxed);
         if total != moved.0 {
             moved = (total, now);
