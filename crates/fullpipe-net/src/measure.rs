@@ -1,10 +1,11 @@
 //! The client of a measurement: it asks a server for a run, moves the data, and gathers what both ends have observed.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullpipe_path::{Direction, Host, Protocol};
 use rand::RngExt;
@@ -16,7 +17,7 @@ use crate::one_client::MeasurementId;
 use crate::plausible::{self, Known};
 use crate::probe::Prober;
 use crate::serve::{hello, version_error};
-use crate::session::{self, Control, Observed, Progress, Role, Watcher};
+use crate::session::{self, ANSWER, Control, Observed, Progress, Role, Watcher};
 use crate::shared_port::{self, SAME_PORT};
 use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
@@ -27,6 +28,12 @@ use crate::{local_end, sample, socket, sys};
 /// Time in which the far end's port for data streams must answer the first one. A port that no stream reaches until then is taken
 /// for closed: TCP has tried at least twice (RFC 6298, section 2).
 pub const FIRST_ANSWER: Duration = Duration::from_secs(3);
+/// Time in which the server's whole report must come, besides [`SAMPLE_TIME`] for each sample.
+const REPORT_TIME: Duration = Duration::from_secs(60);
+/// Time that each sample of a report may take: a few hundred bytes, over a path that carries a few Mb/s.
+const SAMPLE_TIME: Duration = Duration::from_millis(1);
+/// Time by which the server's clock may differ from this host's besides its drift, ns.
+const CLOCK_NS: u64 = 2_000_000_000;
 
 /// What a client assumes and allows.
 #[derive(Debug, Clone, Default)]
@@ -207,7 +214,8 @@ impl<'a> Ready<'a> {
         };
         let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns, limit_ns: None };
         let ours = session::run(&role, self.streams, self.overhead_bytes, &mut self.control, watcher)?;
-        let theirs = receive_report(&mut self.control)?;
+        let most_samples = most_samples(request, sys::now_ns().saturating_sub(zero_ns));
+        let theirs = receive_report(&mut self.control, most_samples)?;
         let known = Known {
             request,
             peer: if side == Side::Sender { Side::Receiver } else { Side::Sender },
@@ -389,12 +397,44 @@ fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
     Ok(best)
 }
 
-/// Receives what the server has observed.
-fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
+/// Returns how many samples a server can have taken of a run that has lasted for this time, ns. Its clock may be faster, and it
+/// takes one more of each stream at the end.
+fn most_samples(request: &Request, elapsed_ns: u64) -> u64 {
+    let time_ns = elapsed_ns.saturating_add(elapsed_ns / 50).saturating_add(CLOCK_NS);
+    let last = 2 * u64::from(request.transport.streams);
+    sample::count(request, time_ns).saturating_add(last).min(sample::MAX_SAMPLES)
+}
+
+/// A connection that is read until a deadline.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long to send all of it"));
+        }
+        self.stream.set_read_timeout(Some(left.min(ANSWER)))?;
+        (&mut &*self.stream).read(into)
+    }
+}
+
+/// Receives what the server has observed: a report, and at most `most_samples`.
+fn receive_report(control: &mut Control, most_samples: u64) -> Result<Observed, NetError> {
     let mut report: Option<Report> = None;
     let mut samples = Vec::new();
+    let time = REPORT_TIME.saturating_add(SAMPLE_TIME.saturating_mul(u32::try_from(most_samples).unwrap_or(u32::MAX)));
+    let deadline = Instant::now() + time;
     loop {
-        match wire::receive(&mut control.stream).map_err(|e| control.lost("waiting for its report", e))? {
+        let frame = wire::receive(&mut Until { stream: &control.stream, deadline });
+        match frame.map_err(|e| control.lost("waiting for its report", e))? {
+            Frame::Samples(batch) if (samples.len() + batch.len()) as u64 > most_samples => {
+                let why = format!("more than the {most_samples} samples that the run can have had");
+                return Err(NetError::Implausible { peer: control.peer.clone(), why });
+            }
             Frame::Samples(mut batch) => samples.append(&mut batch),
             Frame::Message(message) => match *message {
                 Message::Report(mut theirs) => {
@@ -415,12 +455,51 @@ fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::time::Instant;
 
     use fullpipe_path::{Buffer, Size, Time, Transport, Workload};
 
     use super::*;
-    use crate::session::ANSWER;
+    use crate::sample::Sample;
+
+    fn request(streams: u16) -> Request {
+        let transport =
+            Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
+        let (workload, sample) = (Workload::Size(Size(1_000_000)), Time(100_000_000));
+        Request { transport, workload, direction: Direction::Send, seed: 1, sample }
+    }
+
+    #[test]
+    fn a_server_that_sends_samples_for_ever_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut control =
+            Control::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap(), "server".into()).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        let most = most_samples(&request(4), 1_000_000_000);
+        // 4 streams, 3.02 s in which samples may have been taken, and what is taken at the end.
+        assert_eq!(most, 4 * 30 + 8);
+        assert_eq!(most_samples(&request(256), u64::MAX), sample::MAX_SAMPLES);
+        let sending = std::thread::spawn(move || {
+            let info = TcpInfo::from_bytes(&[]);
+            let one = Sample { t_ns: 0, end: Side::Receiver, stream: 0, bytes: 0, info, udt: None, udp: None };
+            let batch = vec![one; 100];
+            while wire::send_samples(&mut server, &batch).is_ok() {}
+        });
+        let error = receive_report(&mut control, most).unwrap_err();
+        assert!(error.to_string().contains("more than the 128 samples"), "{error}");
+        drop(control);
+        sending.join().unwrap();
+    }
+
+    #[test]
+    fn a_report_has_a_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        std::io::Write::write_all(&mut server, b"xy").unwrap();
+        let read = |deadline| Until { stream: &stream, deadline }.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(read(Instant::now() + ANSWER), Ok(1));
+        assert_eq!(read(Instant::now()), Err(io::ErrorKind::TimedOut));
+    }
 
     /// A server that greets nobody until it has both connections. One after the other, the second would wait for the first.
     #[test]
@@ -428,10 +507,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = Host { name: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
         let both = std::thread::spawn(move || (0..2).map(|_| listener.accept().unwrap().0).collect::<Vec<_>>().len());
-        let transport =
-            Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
-        let (workload, sample) = (Workload::Size(Size(1_000_000)), Time(100_000_000));
-        let request = Request { transport, workload, direction: Direction::Send, seed: 1, sample };
+        let request = request(1);
         let options = MeasureOptions { connect: Duration::from_secs(10), ..MeasureOptions::default() };
         let begun = Instant::now();
         assert!(measure_both(&host, &request, &options, &Watcher::default()).is_err(), "it greets nobody");
