@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
 use fullpipe_path::Rate;
 use fullpipe_path::record::{EndInfo, Interface};
@@ -33,7 +34,7 @@ const SYSCTLS: [&str; 17] = [
     "net/ipv4/tcp_wmem",
 ];
 
-fn read(path: &str) -> Option<String> {
+fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
@@ -71,7 +72,7 @@ pub fn describe(streams: &[&dyn StreamHandle]) -> EndInfo {
         interface: stream.local_address().and_then(|local| interface(local.ip(), stream.peer_address()?.ip())),
         sysctls: SYSCTLS
             .iter()
-            .filter_map(|name| Some((name.replace('/', "."), read(&format!("/proc/sys/{name}"))?)))
+            .filter_map(|name| Some((name.replace('/', "."), read(format!("/proc/sys/{name}"))?)))
             .collect(),
     }
 }
@@ -91,7 +92,7 @@ fn parameters(cc: &str) -> BTreeMap<String, String> {
     folder
         .flatten()
         .filter_map(|entry| {
-            let value = read(entry.path().to_str()?)?;
+            let value = read(entry.path())?;
             Some((entry.file_name().into_string().ok()?, value))
         })
         .collect()
@@ -112,29 +113,45 @@ fn interface_name(ip: IpAddr) -> Option<String> {
     })
 }
 
-/// Link speed of an interface, bit/s. Virtual interfaces such as veth make theirs up, so it counts only for hardware, or for
-/// what stands on other interfaces (VLAN, bond).
-fn speed(name: &str) -> Option<u64> {
-    let folder = format!("/sys/class/net/{name}");
-    let stands_on_others = || {
-        let entries = fs::read_dir(&folder).ok()?;
-        Some(entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("lower_")))
-    };
-    if !fs::exists(format!("{folder}/device")).unwrap_or(false) && !stands_on_others().unwrap_or(false) {
+/// Beginnings of the names of drivers whose interfaces carry more than the speed that they claim: those of virtual machines (`vif`
+/// is Xen's) and tunnels.
+const DRIVERS_WITHOUT_SPEED: [&str; 7] = ["hv_netvsc", "tun", "veth", "vif", "virtio_net", "vmxnet3", "xen"];
+/// Largest number of interfaces that stand on each other.
+const MAX_DEPTH: usize = 8;
+
+/// Link speed of an interface below `root` (`/` for this host), bit/s. It counts only if all data below the interface go through
+/// hardware whose driver knows its rate. A bridge of containers claims the speed of their ends, which is made up.
+fn speed(root: &Path, name: &str) -> Option<u64> {
+    let folder = root.join("sys/class/net");
+    if !is_hardware(&folder, name, MAX_DEPTH) {
         return None;
     }
     // Drivers that do not know it give 0 or -1.
-    let mbit: u64 = read(&format!("{folder}/speed"))?.parse().ok()?;
+    let mbit: u64 = read(folder.join(name).join("speed"))?.parse().ok()?;
     (mbit > 0).then_some(mbit.saturating_mul(1_000_000))
+}
+
+/// Whether an interface is hardware whose driver knows its rate, or stands on such interfaces alone (`lower_NAME`: VLAN, bond).
+fn is_hardware(folder: &Path, name: &str, depth: usize) -> bool {
+    let own = folder.join(name);
+    let entries = fs::read_dir(&own).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let lower: Vec<String> = names.filter_map(|name| name.strip_prefix("lower_").map(str::to_owned)).collect();
+    if !lower.is_empty() {
+        return depth > 0 && lower.iter().all(|lower| is_hardware(folder, lower, depth - 1));
+    }
+    let driver = fs::read_link(own.join("device/driver")).ok();
+    let driver = driver.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy()).unwrap_or_default();
+    own.join("device").exists() && !DRIVERS_WITHOUT_SPEED.iter().any(|without| driver.starts_with(without))
 }
 
 /// Describes the interface that carries a connection between two addresses.
 fn interface(local: IpAddr, peer: IpAddr) -> Option<Interface> {
     // Connections within a host go over loopback, whichever of its addresses they use.
     let name = if interface_name(peer).is_some() { "lo".to_owned() } else { interface_name(local)? };
-    let number = |file: &str| read(&format!("/sys/class/net/{name}/{file}")).and_then(|text| text.parse().ok());
+    let number = |file: &str| read(format!("/sys/class/net/{name}/{file}")).and_then(|text| text.parse().ok());
     Some(Interface {
-        speed_bps: speed(&name),
+        speed_bps: speed(Path::new("/"), &name),
         gso_max_size: number("gso_max_size"),
         tx_queue_len: number("tx_queue_len"),
         name,
@@ -144,9 +161,45 @@ fn interface(local: IpAddr, peer: IpAddr) -> Option<Interface> {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::os::unix::fs::symlink;
 
     use super::*;
     use crate::stream::Observation;
+
+    /// An interface in a folder that looks like /sys; its driver, if it has a device, and the interfaces that it stands on.
+    fn add(root: &Path, name: &str, driver: Option<&str>, lower: &[&str]) {
+        let folder = root.join("sys/class/net").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("speed"), "10000\n").unwrap();
+        if let Some(driver) = driver {
+            fs::create_dir_all(folder.join("device")).unwrap();
+            symlink(format!("/drivers/{driver}"), folder.join("device/driver")).unwrap();
+        }
+        for lower in lower {
+            symlink(format!("../{lower}"), folder.join(format!("lower_{lower}"))).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_hardware_has_a_speed_that_counts() {
+        let root = std::env::temp_dir().join(format!("fullpipe-speed-{}", std::process::id()));
+        add(&root, "ens1", Some("ice"), &[]);
+        add(&root, "ens2", Some("ice"), &[]);
+        add(&root, "bond0", None, &["ens1", "ens2"]);
+        add(&root, "bond0.7", None, &["bond0"]);
+        add(&root, "veth1", None, &[]);
+        add(&root, "docker0", None, &["veth1"]);
+        add(&root, "br0", None, &["ens1", "veth1"]);
+        add(&root, "ens3", Some("vmxnet3"), &[]);
+        add(&root, "eth0", Some("vif"), &[]);
+        add(&root, "ens3.5", None, &["ens3"]);
+        add(&root, "loop0", None, &["loop0"]);
+        let counts = |name: &&str| speed(&root, name) == Some(10_000_000_000);
+        let all = ["ens1", "bond0", "bond0.7", "veth1", "docker0", "br0", "ens3", "eth0", "ens3.5", "loop0", "none"];
+        let counted: Vec<&str> = all.into_iter().filter(counts).collect();
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(counted, ["ens1", "bond0", "bond0.7"]);
+    }
 
     struct Packets(Option<u32>);
 
