@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Shutdown, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ const MAX_PENDING: usize = 256;
 const MAX_PENDING_PER_NETWORK: usize = 64;
 /// Most pending connections with proof of a token. Further ones are treated as if they had none.
 const MAX_PROVEN: usize = 256;
-/// Most lines per second in the log about connections that never became clients.
+/// Most lines per second in the log about connections whose run or copy has not begun.
 const MAX_LOG_LINES_PER_S: u32 = 20;
 
 /// The purpose of a client. Clients of one purpose leave the places of the other free.
@@ -193,6 +193,7 @@ impl Admission {
             places: places.clone(),
             place: Mutex::default(),
             member: Mutex::default(),
+            known: AtomicBool::new(false),
         })
     }
 
@@ -257,6 +258,8 @@ pub struct PendingClient {
     place: Mutex<Option<Place>>,
     /// The membership of the server's one client, on a server that has one.
     member: Mutex<Option<Member>>,
+    /// Whether its run or copy has begun, or it holds a token.
+    known: AtomicBool,
 }
 
 impl PendingClient {
@@ -314,6 +317,17 @@ impl PendingClient {
         lock(&self.place).is_some()
     }
 
+    /// Notes that the client's run or copy has begun, or that it holds a token. The log has the end of every such client, and
+    /// only some ends of others.
+    pub fn note_known(&self) {
+        self.known.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether [`PendingClient::note_known`] was called.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.load(Ordering::SeqCst)
+    }
+
     /// Whether the client is the server's one client.
     pub(crate) fn is_the_one(&self) -> bool {
         lock(&self.member).is_some()
@@ -345,7 +359,7 @@ impl Drop for PendingClient {
     }
 }
 
-/// Limits the lines of the log about connections that never became clients, so that strangers cannot fill it.
+/// Limits the lines of the log about connections whose run or copy has not begun, so that strangers cannot fill it.
 #[derive(Debug)]
 pub(crate) struct LogLimit {
     since: Instant,

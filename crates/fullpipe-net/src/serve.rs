@@ -177,9 +177,8 @@ impl Server {
     pub fn run(&self, serve: &Serve, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
         let limit = Arc::new(Mutex::new(LogLimit::new(Instant::now())));
         let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&PendingClient>, peer: &str, measured, result| {
-            // The end of a client is always logged.
-            let is_in = guest.is_some_and(PendingClient::is_in);
-            let logged = is_in || limit.lock().unwrap_or_else(PoisonError::into_inner).allows(Instant::now());
+            let is_known = guest.is_some_and(PendingClient::is_known);
+            let logged = is_known || limit.lock().unwrap_or_else(PoisonError::into_inner).allows(Instant::now());
             log(&Event::End { peer, result, measured, logged });
         };
         loop {
@@ -334,12 +333,7 @@ pub fn measure(
     let mut asked_the_time = false;
     let request = loop {
         match control.receive("waiting for a request") {
-            Ok(Message::Request(request)) => {
-                if id.is_none() {
-                    let_in(&mut control)?;
-                }
-                break request;
-            }
+            Ok(Message::Request(request)) => break request,
             Ok(Message::Clock { .. }) => {
                 asked_the_time = true;
                 control.send(&Message::Clock { ns: sys::now_ns() }, "telling the time")?;
@@ -350,17 +344,19 @@ pub fn measure(
             Err(error) => return Err(error),
         }
     };
-    let shared = gatekeeper.shared_port();
-    let joined = validate(&request, options).and_then(|()| join(&mut control, local, &request, options, shared));
-    let streams = match joined {
-        Ok(streams) => streams,
-        Err(error) => {
-            // If the client is gone, there is nobody to tell.
-            let usable_cc = matches!(error, NetError::NotAllowedCc { .. }).then(socket::system_cc).flatten();
-            let _ = control.send(&Message::Refused { why: error.for_client(), usable_cc }, "refusing");
-            return Err(error);
-        }
+    let refuse = |control: &mut Control, error: NetError| {
+        // If the client is gone, there is nobody to tell.
+        let usable_cc = matches!(error, NetError::NotAllowedCc { .. }).then(socket::system_cc).flatten();
+        let _ = control.send(&Message::Refused { why: error.for_client(), usable_cc }, "refusing");
+        error
     };
+    // A request that cannot be met takes no place.
+    validate(&request, options).map_err(|error| refuse(&mut control, error))?;
+    if id.is_none() {
+        let_in(&mut control)?;
+    }
+    let shared = gatekeeper.shared_port();
+    let streams = join(&mut control, local, &request, options, shared).map_err(|error| refuse(&mut control, error))?;
     control.send(&Message::Joined, "starting")?;
     let (zero_ns, rtt_ns, stall_ns) = loop {
         match control.receive("agreeing on a clock")? {
@@ -430,7 +426,8 @@ fn deny_setting(error: NetError) -> NetError {
 
 fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetError> {
     let transport = &request.transport;
-    let denied = |why: String| NetError::Denied(why.into());
+    // The reason may quote what the client has sent.
+    let denied = |why: String| NetError::Denied(text::from_peer(&why).into());
     transport.validate().map_err(|e| denied(e.to_string()))?;
     request.workload.validate(transport.streams).map_err(|e| denied(e.to_string()))?;
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
@@ -595,22 +592,90 @@ mod tests {
         assert!(ends[0] && !ends.iter().all(|logged| *logged), "{ends:?}");
     }
 
+    fn policy() -> MeasurementPolicy {
+        let (stall, max_run) = (Duration::from_secs(60), Some(Duration::from_secs(600)));
+        MeasurementPolicy { data_ports: (0, 0), stall, check_memory: true, max_run, wants_proof: false }
+    }
+
+    fn request(cc: &str, streams: u16, workload: Workload, sample_ms: u64) -> Request {
+        let (cc, buffer) = (cc.to_owned(), fullpipe_path::Buffer::Auto);
+        let transport = fullpipe_path::Transport { cc, streams, buffer, pacing: None, dscp: None, mss: None };
+        Request { transport, workload, direction: Direction::Send, seed: 1, sample: Time(sample_ms * 1_000_000) }
+    }
+
+    /// A server that lets nobody in.
+    struct Closed;
+
+    impl Gatekeeper for Closed {
+        fn prove(&self, _: &[u8; 32], _: &[u8; 32]) -> Result<(), Denial> {
+            Ok(())
+        }
+        fn let_in(&self, _: Option<MeasurementId>) -> Result<(), Denial> {
+            Err("no place".to_owned().into())
+        }
+        fn begins(&self, _: &Request) {}
+    }
+
+    /// A stranger could have any number of them in the log, or send a megabyte to be quoted there.
+    #[test]
+    fn a_request_that_cannot_be_met_takes_no_place_and_little_of_the_log() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ask = |cc: &str| {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let stream = listener.accept().unwrap().0;
+            let workload = Workload::Duration(Time(1_000_000_000));
+            wire::send(&mut client, &hello(None, None)).unwrap();
+            let request = Message::Request(request(cc, 1, workload, 100));
+            let send = std::thread::spawn(move || wire::send(&mut client, &request).map(|()| client));
+            let why = measure(stream, "peer", &policy(), &Closed).unwrap_err().in_log();
+            let mut client = send.join().unwrap().unwrap();
+            wire::receive_message(&mut client).unwrap();
+            let told = wire::receive_message(&mut client).unwrap();
+            assert!(matches!(told, Message::Refused { .. }), "{told:?}");
+            why
+        };
+        assert_eq!(ask("cubic"), "refused: no place");
+        let long = ask(&"x".repeat(1_000_000));
+        assert!(long.contains("xxx") && !long.contains("no place") && long.len() < 4096, "{}", long.len());
+    }
+
+    #[test]
+    fn the_ends_of_clients_that_are_let_in_and_begin_nothing_do_not_fill_the_log() {
+        let bind = ([127, 0, 0, 1], 0).into();
+        let server = Server::bind(ServeOptions { bind, max_clients: 100, once: false }).unwrap();
+        let address = server.address().unwrap();
+        let (send, ends) = std::sync::mpsc::channel();
+        let serve: Serve = Arc::new(|mut stream: TcpStream, _: &str, guest: &PendingClient, _| {
+            let mut first = [0];
+            stream.read_exact(&mut first).unwrap();
+            guest.let_in(Purpose::Other, None).unwrap();
+            if first == *b"k" {
+                guest.note_known();
+            }
+            Ok(())
+        });
+        let log = move |event: &Event<'_>| {
+            if let Event::End { logged, .. } = event {
+                let _ = send.send(*logged);
+            }
+        };
+        // It serves until the test's process ends.
+        std::thread::spawn(move || server.run(&serve, log));
+        let logged = |says: &[u8]| {
+            io::Write::write_all(&mut TcpStream::connect(address).unwrap(), says).unwrap();
+            ends.recv_timeout(Duration::from_secs(10)).unwrap()
+        };
+        let begun = Instant::now();
+        let count = (0..200).filter(|_| logged(b"s")).count();
+        let seconds = begun.elapsed().as_secs() as usize + 2;
+        assert!(count < 200.min(20 * seconds + 1), "{count} in {seconds} s");
+        assert!((0..50).all(|_| logged(b"k")));
+    }
+
     #[test]
     fn a_run_with_more_samples_than_are_kept_is_refused() {
-        let policy = MeasurementPolicy {
-            data_ports: (0, 0),
-            stall: Duration::from_secs(60),
-            check_memory: true,
-            max_run: Some(Duration::from_secs(600)),
-            wants_proof: false,
-        };
-        let judged = |streams, workload, sample_ms: u64| {
-            let buffer = fullpipe_path::Buffer::Auto;
-            let transport =
-                fullpipe_path::Transport { cc: "cubic".into(), streams, buffer, pacing: None, dscp: None, mss: None };
-            let sample = Time(sample_ms * 1_000_000);
-            let request = Request { transport, workload, direction: Direction::Send, seed: 1, sample };
-            validate(&request, &policy).map_err(|error| error.to_string())
+        let judged = |streams, workload, sample_ms| {
+            validate(&request("cubic", streams, workload, sample_ms), &policy()).map_err(|error| error.to_string())
         };
         let ten_minutes = Workload::Duration(Time(600_000_000_000));
         assert_eq!(judged(256, ten_minutes, 100), Ok(()));

@@ -136,6 +136,7 @@ impl Parent {
                     }));
                 }
                 Ask::Begins(request) => {
+                    served.guest.note_known();
                     let token = self.clients.served(served.peer);
                     served.present = Some(self.metrics.begins(Kind::Measurement, Way::of(request.direction)));
                     log(&Event::Begin { peer: served.peer, request: &request }, token.as_deref(), self.told);
@@ -154,6 +155,7 @@ impl Parent {
                 Ask::Streams(preambles) => self.expect(preambles, served),
                 Ask::Admit(task) => match admit(served.guest, &task) {
                     Ok(()) => {
+                        served.guest.note_known();
                         self.clients.served(served.peer);
                         served.copy.begins(&task, self.told);
                         served.present = match task {
@@ -182,6 +184,7 @@ impl Parent {
                 self.clients.holds(served.peer, &grant.name);
                 served.copy.holds(&grant.name);
                 served.has_token = true;
+                served.guest.note_known();
                 Answer::Granted(Some(grant))
             }
             Err(refusal) => Answer::No(refusal.into()),
@@ -195,6 +198,7 @@ impl Parent {
             Ok(grant) => {
                 self.clients.holds(served.peer, &grant.name);
                 served.has_token = true;
+                served.guest.note_known();
                 Answer::Yes
             }
             Err(refusal) => Answer::No(refusal.into()),
