@@ -105,6 +105,10 @@ pub struct Interface {
     pub device: bool,
     /// Whether the interface is part of a bond or a bridge.
     pub part: bool,
+    /// Kind of a virtual interface, such as `bond` or `vlan`, under the kernel's name.
+    pub kind: Option<String>,
+    /// Names of the interfaces that it is made of.
+    pub lower: Vec<String>,
     /// Rate of its PCI Express link each way, bit/s: the present one, and the highest possible.
     pub pcie_bps: Option<(f64, f64)>,
     /// Received packets that were lost here since boot, under the kernel's names of the counters.
@@ -255,16 +259,20 @@ fn interfaces(root: &Path, only: Option<&str>) -> Vec<Interface> {
         Some(name) => vec![name.to_owned()],
         None => names(&folder).into_iter().filter(|name| up(&folder.join(name))).collect(),
     };
-    // An interface has a link `lower_NAME` to each one that it is made of: a VLAN to a bond, a bond to its cards.
     let mut looked = 0;
     while only.is_some() && looked < wanted.len() {
-        let parts = names(&folder.join(&wanted[looked]));
-        let parts = parts.iter().filter_map(|part| part.strip_prefix("lower_").map(str::to_owned));
+        let parts = lower(&folder.join(&wanted[looked])).into_iter();
         let new: Vec<String> = parts.filter(|part| !wanted.contains(part)).collect();
         wanted.extend(new);
         looked += 1;
     }
     wanted.into_iter().map(|name| interface(&folder.join(&name), name)).collect()
+}
+
+/// Names of the interfaces that an interface is made of. It has a link `lower_NAME` to each: a VLAN to a bond, a bond to its
+/// cards.
+fn lower(folder: &Path) -> Vec<String> {
+    names(folder).iter().filter_map(|name| name.strip_prefix("lower_").map(str::to_owned)).collect()
 }
 
 /// Whether an interface is up and not loopback.
@@ -297,6 +305,10 @@ fn interface(folder: &Path, name: String) -> Interface {
             .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
         device: folder.join("device").exists(),
         part: folder.join("master").exists(),
+        kind: fs::read_to_string(folder.join("uevent"))
+            .ok()
+            .and_then(|text| text.lines().find_map(|line| line.strip_prefix("DEVTYPE=").map(str::to_owned))),
+        lower: lower(folder),
         pcie_bps: pcie(folder, "current").zip(pcie(folder, "max")),
         lost,
         name,

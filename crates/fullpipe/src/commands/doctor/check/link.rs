@@ -17,7 +17,7 @@ pub(super) fn check(host: &Host, interface: &Interface, wanted: &Yardstick) -> V
     // An interface never has to carry more than its link can.
     let rate_bps = interface.speed_bps.map_or(wanted.rate_bps, |speed| wanted.rate_bps.min(speed as f64));
     let by = &Yardstick { rate_bps, ..wanted.clone() };
-    let mut findings = vec![packet(interface, by), queue(interface), queue_length(interface, by)];
+    let mut findings = vec![packet(host, interface, by), queue(interface), queue_length(interface, by)];
     // Bridges, tunnels and the like have no link and no rings, and lose no packets.
     if interface.device {
         findings.extend([speed(interface, wanted), rings(interface, by), offloads(interface), lost(interface)]);
@@ -54,7 +54,7 @@ fn speed(interface: &Interface, by: &Yardstick) -> Finding {
 
 /// Computes what headers leave of a link. Recovery from loss depends on the size of segments too: at the same loss rate,
 /// throughput is proportional to it (Mathis et al., 1997).
-fn packet(interface: &Interface, by: &Yardstick) -> Finding {
+fn packet(host: &Host, interface: &Interface, by: &Yardstick) -> Finding {
     let name = &interface.name;
     let subject = format!("{name} MTU");
     let Some(mtu) = interface.mtu else {
@@ -63,7 +63,10 @@ fn packet(interface: &Interface, by: &Yardstick) -> Finding {
     let rate = by.rate_bps;
     let payload = |mtu: f64| rate * (mtu - HEADER_BYTES).max(0.0) / (mtu + FRAMING_BYTES);
     let packets = format!("{} packets/s", format::thousands((rate / 8.0 / (mtu as f64 + FRAMING_BYTES)) as u64));
-    if mtu >= LARGE_MTU || rate < FAST || !interface.device {
+    // The MTU of what stands on it counts, and comes with commands for both.
+    let is_below = host.interfaces.iter().any(|other| other.lower.contains(&interface.name));
+    let with_mtu = with_mtu(host, interface);
+    if mtu >= LARGE_MTU || rate < FAST || is_below || with_mtu.is_empty() {
         return Finding::ok(&subject, mtu, packets);
     }
     let (now, then) = (payload(mtu as f64), payload(9000.0));
@@ -74,11 +77,31 @@ fn packet(interface: &Interface, by: &Yardstick) -> Finding {
         format::rate(then),
         (9000.0 - HEADER_BYTES) / (mtu as f64 - HEADER_BYTES).max(1.0)
     );
-    Finding::costs(&subject, mtu, words)
+    let finding = Finding::costs(&subject, mtu, words)
         .leaves(now)
-        .only_if("every hop carries 9000 bytes; set it, then check with 'ping -M do -s 8972 HOST'")
-        .fix(format!("ip link set dev {name} mtu 9000"))
-        .whenever(name, &format!("/sbin/ip link set dev {name} mtu 9000"))
+        .only_if("every hop carries 9000 bytes; set it, then check with 'ping -M do -s 8972 HOST'");
+    let small = with_mtu.into_iter().filter(|one| one.mtu.is_none_or(|mtu| mtu < LARGE_MTU));
+    small.fold(finding, |finding, Interface { name, .. }| {
+        finding
+            .fix(format!("ip link set dev {name} mtu 9000"))
+            .whenever(name, &format!("/sbin/ip link set dev {name} mtu 9000"))
+    })
+}
+
+/// Returns the interfaces whose MTU must be set for that of an interface, in this order: a VLAN's is at most that of the interface
+/// below, and a bond sets that of its parts. There are none for a part, nor for bridges, tunnels and the like.
+fn with_mtu<'a>(host: &'a Host, interface: &'a Interface) -> Vec<&'a Interface> {
+    match interface.kind.as_deref() {
+        Some("vlan") => {
+            let below = |name: &String| host.interfaces.iter().find(|other| other.name == *name);
+            let mut all = interface.lower.iter().find_map(below).map_or_else(Vec::new, |below| with_mtu(host, below));
+            all.push(interface);
+            all
+        }
+        Some("bond") => vec![interface],
+        _ if interface.device && !interface.part => vec![interface],
+        _ => Vec::new(),
+    }
 }
 
 /// Checks that the queueing discipline paces streams.

@@ -402,6 +402,36 @@ fn a_bond_is_judged_with_its_parts() {
 }
 
 #[test]
+fn the_mtu_is_set_where_it_has_effect() {
+    let dir = as_installed();
+    write(
+        dir.path(),
+        &[
+            ("sys/class/net/bond0/mtu", "1500"),
+            ("sys/class/net/bond0/uevent", "DEVTYPE=bond\nINTERFACE=bond0\n"),
+            ("sys/class/net/bond0.7/mtu", "1500"),
+            ("sys/class/net/bond0.7/uevent", "DEVTYPE=vlan\nINTERFACE=bond0.7\n"),
+        ],
+    );
+    symlink("../ens1", dir.path().join("sys/class/net/bond0/lower_ens1")).unwrap();
+    symlink("../bond0", dir.path().join("sys/class/net/ens1/master")).unwrap();
+    symlink("../bond0", dir.path().join("sys/class/net/bond0.7/lower_bond0")).unwrap();
+    let fixes = |only: Option<&str>| -> Vec<String> {
+        let findings = all(&Host::read(dir.path(), only), &by(0.1, 10e9));
+        findings.iter().filter(|finding| finding.subject.ends_with("MTU")).flat_map(|f| f.fix.clone()).collect()
+    };
+    // A part follows its bond.
+    assert!(fixes(Some("ens1")).is_empty());
+    assert_eq!(fixes(Some("bond0")), ["ip link set dev bond0 mtu 9000"]);
+    assert_eq!(fixes(Some("bond0.7")), ["ip link set dev bond0 mtu 9000", "ip link set dev bond0.7 mtu 9000"]);
+    let findings = all(&Host::read(dir.path(), Some("bond0.7")), &by(0.1, 10e9));
+    let keep = find(&findings, "bond0.7 MTU").keep.unwrap().lines;
+    assert!(keep[0].contains("KERNEL==\"bond0\"") && keep[1].contains("KERNEL==\"bond0.7\""), "{keep:?}");
+    write(dir.path(), &[("sys/class/net/bond0/mtu", "9000")]);
+    assert_eq!(fixes(Some("bond0.7")), ["ip link set dev bond0.7 mtu 9000"]);
+}
+
+#[test]
 fn a_slow_link_beside_a_fast_one_is_fine() {
     let dir = as_installed();
     write(dir.path(), &[("sys/class/net/ens1/speed", "1000"), ("sys/class/net/bond0/mtu", "1500")]);
