@@ -167,7 +167,10 @@ impl Host {
                 let (roots, children) = (kinds(true), kinds(false));
                 // mq only hands packets to its children; they wait there.
                 let shares = roots.iter().any(|kind| kind.starts_with("mq")) && !children.is_empty();
+                // mqprio also tells which queue a packet goes to. Only mq is another name for its children.
+                let sorts = roots.iter().any(|kind| kind == "mqprio") && children.iter().any(|kind| kind != "fq");
                 let mut waits = if shares { children } else { roots };
+                waits.extend(sorts.then(|| "mqprio".to_owned()));
                 waits.sort();
                 waits.dedup();
                 interface.qdiscs = Some(waits).filter(|kinds| !kinds.is_empty());

@@ -1,6 +1,6 @@
 //! Checks an interface: its link, its queues, its packets.
 
-use crate::commands::doctor::finding::{FAST, Finding, SYSCTL_FILE, Yardstick};
+use crate::commands::doctor::finding::{FAST, Finding, SYSCTL_FILE, State, Yardstick};
 use crate::commands::doctor::host::{Host, Interface};
 use crate::format;
 
@@ -104,6 +104,10 @@ fn with_mtu<'a>(host: &'a Host, interface: &'a Interface) -> Vec<&'a Interface> 
     }
 }
 
+/// Queueing disciplines that only hold packets: the kernel's defaults and plain queues. Others were set up to shape or to sort
+/// traffic, which replacing them would end.
+const PLAIN_QUEUES: [&str; 6] = ["bfifo", "fq_codel", "mq", "pfifo", "pfifo_fast", "sfq"];
+
 /// Checks that the queueing discipline paces streams.
 fn queue(interface: &Interface) -> Finding {
     let name = &interface.name;
@@ -120,6 +124,11 @@ fn queue(interface: &Interface) -> Finding {
     }
     if !interface.device {
         return Finding::ok(&subject, read, "packets leave through another interface's queue");
+    }
+    let is_plain = |kind: &String| kind == "fq" || PLAIN_QUEUES.contains(&kind.as_str());
+    if !kinds.iter().all(is_plain) {
+        let words = "something shapes or sorts traffic here; whether it paces each stream is not known";
+        return Finding::new(State::Unknown, &subject, read, words);
     }
     let words = "it does not pace; only BBR and --pacing are paced, by TCP's own timers; all else leaves in bursts, which shallow queues drop";
     let finding = Finding::costs(&subject, read, words);

@@ -329,6 +329,25 @@ fn what_a_card_cannot_do_is_not_asked_of_it() {
 }
 
 #[test]
+fn a_shaper_is_left_as_it_is() {
+    let dir = as_installed();
+    let mut host = read(dir.path());
+    for (kinds, state, fix) in [
+        (vec!["fq"], State::Ok, ""),
+        (vec!["fq", "fq_codel"], State::Costs, "tc qdisc replace dev ens1 root fq"),
+        (vec!["sfq"], State::Costs, "tc qdisc replace dev ens1 root fq"),
+        (vec!["htb"], State::Unknown, ""),
+        (vec!["cake"], State::Unknown, ""),
+        (vec!["mqprio", "pfifo_fast"], State::Unknown, ""),
+    ] {
+        host.interfaces[0].qdiscs = Some(kinds.iter().map(|kind| (*kind).to_owned()).collect());
+        let finding = find(&all(&host, &by(0.1, 10e9)), "ens1 qdisc");
+        assert_eq!((finding.state, finding.fix.concat().as_str()), (state, fix), "{finding:?}");
+        assert_eq!(finding.keep.is_some(), state == State::Costs, "{finding:?}");
+    }
+}
+
+#[test]
 fn a_hard_limit_is_never_lowered() {
     let dir = as_installed();
     for (hard, fix, keep, root) in [
