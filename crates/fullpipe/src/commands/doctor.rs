@@ -372,7 +372,7 @@ fn print_fixes(findings: &[&Finding], at: &str, condition: &str) {
         let lines = findings.iter().filter(|finding| finding.root == root).flat_map(|finding| &finding.fix);
         block(&format!("to fix it now{at}{who}{condition}"), lines);
     }
-    let keeps = || findings.iter().filter_map(|finding| finding.keep.as_ref());
+    let keeps = || findings.iter().flat_map(|finding| finding.keep.iter().chain(&finding.also_keep));
     let mut files: Vec<&str> = keeps().map(|keep| keep.file.as_str()).collect();
     files.sort();
     files.dedup();

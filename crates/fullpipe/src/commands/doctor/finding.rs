@@ -94,6 +94,8 @@ pub struct Finding {
     pub only_if: Option<String>,
     /// Lines that keep it fixed after a reboot.
     pub keep: Option<Keep>,
+    /// Lines of another file without which those of `keep` fail.
+    pub also_keep: Option<Keep>,
 }
 
 /// Lines that keep a change after a reboot.
@@ -119,6 +121,7 @@ impl Finding {
             root: false,
             only_if: None,
             keep: None,
+            also_keep: None,
         }
     }
 
@@ -164,6 +167,7 @@ impl Finding {
         }
         self.fix.clear();
         self.keep = None;
+        self.also_keep = None;
     }
 
     /// Adds the value that was read.
@@ -188,6 +192,12 @@ impl Finding {
     /// Adds a line of a file that keeps the change after a reboot.
     pub fn keep(mut self, file: &str, line: impl Into<String>) -> Finding {
         self.keep.get_or_insert_with(|| Keep { file: file.into(), lines: Vec::new() }).lines.push(line.into());
+        self
+    }
+
+    /// Adds a line of another file without which those of [`Finding::keep`] fail.
+    pub fn also_keep(mut self, file: &str, line: impl Into<String>) -> Finding {
+        self.also_keep.get_or_insert_with(|| Keep { file: file.into(), lines: Vec::new() }).lines.push(line.into());
         self
     }
 

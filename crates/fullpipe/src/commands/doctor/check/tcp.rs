@@ -356,7 +356,11 @@ fn allowed(host: &Host, by: &Yardstick) -> Finding {
         return Finding::ok(KEY, read, "every user may use all that the kernel has");
     }
     let all: Vec<&str> = may.iter().chain(&kept).copied().collect();
-    Finding::costs(KEY, read, format!("only root may use {}", kept.join(", "))).set(KEY, all.join(" "))
+    let finding = Finding::costs(KEY, read, format!("only root may use {}", kept.join(", "))).set(KEY, all.join(" "));
+    // At boot the kernel refuses the whole line if one of them is not loaded yet (net/ipv4/tcp_cong.c,
+    // `tcp_set_allowed_congestion_control`).
+    let is_module = |cc: &&str| host.modules.as_ref().is_some_and(|modules| modules.contains(*cc));
+    all.into_iter().filter(is_module).fold(finding, |finding, cc| finding.also_keep(MODULES_FILE, format!("tcp_{cc}")))
 }
 
 /// Reports a path on which even the largest window of TCP is too small.

@@ -7,7 +7,7 @@ use std::path::Path;
 use fullpipe_net::sys::Rings;
 
 use super::*;
-use crate::commands::doctor::finding::{SYSCTL_FILE, State};
+use crate::commands::doctor::finding::{MODULES_FILE, SYSCTL_FILE, State};
 
 fn write(root: &Path, files: &[(&str, &str)]) {
     for (file, text) in files {
@@ -345,6 +345,24 @@ fn a_shaper_is_left_as_it_is() {
         assert_eq!((finding.state, finding.fix.concat().as_str()), (state, fix), "{finding:?}");
         assert_eq!(finding.keep.is_some(), state == State::Costs, "{finding:?}");
     }
+}
+
+/// The kernel refuses the setting at boot if one of its congestion controls is not loaded.
+#[test]
+fn allowed_congestion_controls_are_loaded_at_boot() {
+    let dir = as_installed();
+    write(
+        dir.path(),
+        &[
+            ("lib/modules/6.1.0-18-amd64/kernel/net/ipv4/tcp_bbr.ko.xz", ""),
+            ("proc/sys/net/ipv4/tcp_available_congestion_control", "reno cubic bbr htcp scalable\n"),
+        ],
+    );
+    let allowed = find(&all(&read(dir.path()), &by(0.1, 10e9)), "net.ipv4.tcp_allowed_congestion_control");
+    assert_eq!(allowed.keep.unwrap().file, SYSCTL_FILE);
+    let modules = allowed.also_keep.unwrap();
+    assert_eq!(modules.file, MODULES_FILE);
+    assert_eq!(modules.lines, ["tcp_bbr", "tcp_htcp", "tcp_scalable"]);
 }
 
 #[test]
