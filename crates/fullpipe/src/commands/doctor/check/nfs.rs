@@ -173,8 +173,10 @@ fn connections(mount: &Mount, host: &Host, by: &Yardstick, again: &str) -> Findi
         return Finding::ok(subject, shown, "their windows hold what is in flight");
     }
     let mut finding = Finding::costs(subject, shown, format!("they carry {}", by.says(bps))).leaves(bps);
-    if by.rate_bps / by.through(window) > MOST_CONNECTIONS as f64 {
-        finding = finding.set("net.ipv4.tcp_rmem", format!("4096 131072 {}", by.target(i32::MAX as u64)));
+    if let Some([least, first, _]) = host.three("net.ipv4.tcp_rmem")
+        && by.rate_bps / by.through(window) > MOST_CONNECTIONS as f64
+    {
+        finding = finding.set("net.ipv4.tcp_rmem", format!("{least} {first} {}", by.target(i32::MAX as u64)));
     }
     mounts_again(finding, again)
 }
@@ -232,6 +234,10 @@ mod tests {
         let connections = find(&found, "connections");
         assert!(connections.fix[0].starts_with("sysctl -w net.ipv4.tcp_rmem="), "{connections:?}");
         assert_eq!(connections.fix[1], again);
+        // Only the largest value is too small.
+        let found = check(&mount(usual, 128 << 10, 64), &host("8192 1048576 6291456"), &by(0.0456));
+        let tuned = &find(&found, "connections").fix[0];
+        assert!(tuned.starts_with("sysctl -w net.ipv4.tcp_rmem=\"8192 1048576 "), "{tuned}");
     }
 
     #[test]
