@@ -1,13 +1,16 @@
 //! Answers HTTP/1.1 requests that only read: GET and HEAD, one for each connection (RFC 9110, RFC 9112).
 //!
 //! A client has a few seconds and a few kilobytes, and there are few connections at once, so none of them can disturb the server.
+//! When there are too many, the oldest one from the most crowded network is closed, not the newcomer.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fullpipe_net::callers::{Crowd, Network};
 use serde_json::{Value, json};
 
 /// Longest request, bytes.
@@ -16,8 +19,12 @@ const MAX_REQUEST: usize = 8 << 10;
 const MAX_FIELDS: usize = 64;
 /// Time in which a request must have come, and in which its answer must have gone.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most connections at once. More are closed unheard.
+/// Most connections at once.
 const MAX_CONNECTIONS: usize = 16;
+/// Most connections at once from one [`Network`]. This host itself may have more: a proxy may ask for many.
+const MAX_CONNECTIONS_PER_NETWORK: usize = 4;
+/// Most threads at once. Those of connections that were closed need a moment to end.
+const MAX_THREADS: usize = 64;
 
 /// What a client asks for.
 pub struct Asked {
@@ -117,30 +124,77 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 pub fn listen(address: SocketAddr, pages: Pages) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
-    let present = Arc::<AtomicUsize>::default();
+    let (connections, threads) = (Arc::<Mutex<Connections>>::default(), Arc::<AtomicUsize>::default());
     let accept = move || {
         loop {
-            let Ok((stream, _)) = listener.accept() else {
+            let accepted = listener.accept().and_then(|(stream, from)| Ok((stream.try_clone()?, stream, from)));
+            let Ok((socket, stream, from)) = accepted else {
                 // Descriptors may be lacking for a while.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            if present.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-                present.fetch_sub(1, Ordering::Relaxed);
+            if threads.fetch_add(1, Ordering::Relaxed) >= MAX_THREADS {
+                threads.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
-            let (pages, place) = (pages.clone(), present.clone());
+            let number = lock(&connections).enter(from.ip(), socket);
+            let (pages, present, running) = (pages.clone(), connections.clone(), threads.clone());
             let answer = move || {
                 let _ = answer(stream, &pages);
-                place.fetch_sub(1, Ordering::Relaxed);
+                lock(&present).leave(number);
+                running.fetch_sub(1, Ordering::Relaxed);
             };
             if std::thread::Builder::new().stack_size(256 << 10).spawn(answer).is_err() {
-                present.fetch_sub(1, Ordering::Relaxed);
+                lock(&connections).leave(number);
+                threads.fetch_sub(1, Ordering::Relaxed);
             }
         }
     };
     std::thread::Builder::new().name("http".into()).stack_size(256 << 10).spawn(accept)?;
     Ok(address)
+}
+
+/// The open connections.
+#[derive(Default)]
+struct Connections {
+    crowd: Crowd,
+    sockets: BTreeMap<u64, (Network, TcpStream)>,
+    last: u64,
+}
+
+impl Connections {
+    /// Takes a connection in, and closes another one if there are too many. Returns its number.
+    fn enter(&mut self, from: IpAddr, socket: TcpStream) -> u64 {
+        self.last += 1;
+        let (number, network) = (self.last, Network::from(from));
+        self.crowd.insert(number, network);
+        self.sockets.insert(number, (network, socket));
+        let is_crowded = self.crowd.members_from(network) > MAX_CONNECTIONS_PER_NETWORK;
+        let victim = if is_crowded && !from.to_canonical().is_loopback() {
+            self.crowd.oldest_from(network)
+        } else if self.crowd.len() > MAX_CONNECTIONS {
+            self.crowd.victim(|_| false)
+        } else {
+            None
+        };
+        if let Some(socket) = victim.and_then(|victim| self.leave(victim)) {
+            // The thread that waits for its request ends.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        number
+    }
+
+    /// Forgets a connection, and returns it if it was there.
+    fn leave(&mut self, number: u64) -> Option<TcpStream> {
+        let (network, socket) = self.sockets.remove(&number)?;
+        self.crowd.remove(number, network);
+        Some(socket)
+    }
+}
+
+/// Takes the lock, which is held only to change the connections.
+fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers the request of one connection. Problems are told as RFC 9457 says.
@@ -266,23 +320,36 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_takes_a_place_and_no_more() {
+    fn silent_connections_lock_nobody_out() {
         let pages: Pages = Arc::new(|_| Ok(Page { media: "text/plain", text: "hello".into() }));
         let server = listen(([127, 0, 0, 1], 0).into(), pages).unwrap();
-        let mut silent: Vec<_> = (1..MAX_CONNECTIONS).map(|_| TcpStream::connect(server).unwrap()).collect();
-        // They are accepted in order, so all silent ones have their places when this one is answered.
+        let mut silent: Vec<_> = (0..MAX_CONNECTIONS + 4).map(|_| TcpStream::connect(server).unwrap()).collect();
         assert!(ask(server, b"GET / HTTP/1.1\r\n\r\n").ends_with("hello"));
-        silent.push(TcpStream::connect(server).unwrap());
-        // One more is closed unheard; a place comes back with the first that is given up.
+        // The first had to make room.
+        let begun = Instant::now();
         let mut said = Vec::new();
-        let mut refused = TcpStream::connect(server).unwrap();
-        let _ = refused.read_to_end(&mut said);
-        assert!(said.is_empty());
-        drop(silent);
-        let until = Instant::now() + PATIENCE;
-        while !ask(server, b"GET / HTTP/1.1\r\n\r\n").ends_with("hello") {
-            assert!(Instant::now() < until, "no place has come back");
+        let _ = silent[0].read_to_end(&mut said);
+        assert!(begun.elapsed() < PATIENCE - Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn a_network_has_few_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut all = Connections::default();
+        let mut enter = |text: &str| all.enter(text.parse().unwrap(), socket());
+        let other = enter("192.0.2.1");
+        let numbers: Vec<u64> = (0..5).map(|n| enter(&format!("2001:db8::{n}"))).collect();
+        let own: Vec<u64> = (0..8).map(|_| enter("127.0.0.1")).collect();
+        let is_open = |all: &Connections, number: u64| all.sockets.contains_key(&number);
+        assert!(!is_open(&all, numbers[0]) && numbers[1..].iter().all(|number| is_open(&all, *number)));
+        assert!(is_open(&all, other) && own.iter().all(|number| is_open(&all, *number)));
+        // All places are taken now, most of them by this host.
+        for n in 2..10 {
+            all.enter(format!("192.0.2.{n}").parse().unwrap(), socket());
         }
+        assert!(is_open(&all, other) && !is_open(&all, own[0]) && is_open(&all, own[7]));
+        assert_eq!((all.crowd.len(), all.sockets.len()), (MAX_CONNECTIONS, MAX_CONNECTIONS));
     }
 
     #[test]
