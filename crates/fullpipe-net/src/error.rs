@@ -347,6 +347,24 @@ impl Classified for NetError {
 }
 
 impl NetError {
+    /// Returns the error to report of those with which the addresses of a host failed: the first that is about the host, or else the
+    /// first. That this host has no IPv6, for one, explains nothing if the host has an IPv4 address, too.
+    pub fn most_telling(mut errors: Vec<NetError>) -> Option<NetError> {
+        let first = errors.iter().position(|error| !error.is_of_this_host()).unwrap_or(0);
+        (first < errors.len()).then(|| errors.swap_remove(first))
+    }
+
+    /// Whether an address failed because this host cannot reach any such address.
+    fn is_of_this_host(&self) -> bool {
+        match self {
+            NetError::NoZone { .. } => true,
+            NetError::Connect { source, .. } | NetError::Bind { source, .. } | NetError::System { source, .. } => {
+                matches!(source.raw_os_error(), Some(libc::ENETUNREACH | libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the error's text for a server's log. It leaves out the client's address, which the log puts first, and advice
     /// that only the client can follow.
     pub fn in_log(&self) -> String {

@@ -266,21 +266,37 @@ fn connect(host: &Host, from: &LocalEnd, timeout: Duration) -> Result<Control, N
         .to_socket_addrs()
         .map_err(|source| NetError::Resolve { host: host.name.clone(), source })?
         .collect();
-    let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
     if !addresses.iter().any(|address| from.reaches(address)) {
         let is_ipv4 = from.address.is_some_and(|address| address.is_ipv4());
         return Err(NetError::OtherFamily { host: host.name.clone(), end: from.to_string(), is_ipv4 });
     }
-    for address in addresses.into_iter().filter(|address| from.reaches(address)) {
+    let addresses = addresses.into_iter().filter(|address| from.reaches(address));
+    Control::new(connect_first(host, addresses, from, timeout)?, name)
+}
+
+/// Connects to the first address of a host that answers.
+fn connect_first(
+    host: &Host,
+    addresses: impl Iterator<Item = SocketAddr>,
+    from: &LocalEnd,
+    timeout: Duration,
+) -> Result<TcpStream, NetError> {
+    let connect = |address: SocketAddr| {
         if socket::lacks_zone(&address) {
             return Err(NetError::NoZone { address: host.name.clone() });
         }
-        match socket::connect_plain(address, from, timeout)? {
-            Ok(stream) => return Control::new(stream, name),
-            Err(error) => last = error,
+        socket::connect_plain(address, from, timeout)?
+            .map_err(|source| NetError::Connect { host: host.to_string(), source })
+    };
+    let mut errors = Vec::new();
+    for address in addresses {
+        match connect(address) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => errors.push(error),
         }
     }
-    Err(NetError::Connect { host: name, source: last })
+    let none = || NetError::Connect { host: host.to_string(), source: io::ErrorKind::AddrNotAvailable.into() };
+    Err(NetError::most_telling(errors).unwrap_or_else(none))
 }
 
 /// Connects to a server, greets it, and proves to hold its token.
@@ -488,6 +504,37 @@ mod tests {
         assert!(error.to_string().contains("more than the 128 samples"), "{error}");
         drop(control);
         sending.join().unwrap();
+    }
+
+    #[test]
+    fn an_address_that_fails_leaves_the_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        let (link_local, closed) = ("[fe80::1]:9".parse().unwrap(), "127.0.0.1:1".parse().unwrap());
+        let host = Host { name: "far".into(), port: 9 };
+        let connect = |addresses: &[SocketAddr]| {
+            connect_first(&host, addresses.iter().copied(), &local_end::ANY, Duration::from_secs(5)).map(drop)
+        };
+        assert!(connect(&[link_local, closed, open]).is_ok());
+        assert!(matches!(connect(&[link_local]), Err(NetError::NoZone { .. })));
+        let error = connect(&[link_local, closed, link_local]).unwrap_err();
+        assert!(error.to_string().contains("far:9: Connection refused"), "{error}");
+    }
+
+    #[test]
+    fn what_is_reported_is_about_the_host() {
+        let failed = |errno| NetError::Connect { host: "far".into(), source: io::Error::from_raw_os_error(errno) };
+        let reported = |errnos: &[i32]| {
+            let errors = errnos.iter().map(|errno| failed(*errno)).collect();
+            match NetError::most_telling(errors) {
+                Some(NetError::Connect { source, .. }) => source.raw_os_error(),
+                _ => None,
+            }
+        };
+        let all = [libc::EAFNOSUPPORT, libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH];
+        assert_eq!(reported(&all), Some(libc::ECONNREFUSED));
+        assert_eq!(reported(&[libc::ENETUNREACH, libc::EADDRNOTAVAIL]), Some(libc::ENETUNREACH));
+        assert_eq!(reported(&[]), None);
     }
 
     #[test]

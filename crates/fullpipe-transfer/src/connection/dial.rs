@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::NetError;
+use fullpipe_net::socket::lacks_zone;
 use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_path::{ExitClass, Host, text};
@@ -163,7 +164,7 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, T
     match endpoint {
         Endpoint::Server { host, port, token } => {
             let name = Host { name: host.clone(), port: *port }.to_string();
-            let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+            let mut errors = Vec::new();
             let unknown = |source| NetError::Resolve { host: host.clone(), source };
             for address in resolve(host, *port).map_err(unknown)? {
                 match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
@@ -173,10 +174,12 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, T
                         *lock(&stop.awaited) = Some(Instant::now());
                         return answer(socket, address, name, token.as_ref(), stop.awaited.clone());
                     }
-                    Err(error) => last = error,
+                    Err(_) if lacks_zone(&address) => errors.push(NetError::NoZone { address: host.clone() }),
+                    Err(source) => errors.push(NetError::Connect { host: name.clone(), source }),
                 }
             }
-            Err(NetError::Connect { host: name, source: last }.into())
+            let none = || NetError::Connect { host: name, source: std::io::ErrorKind::AddrNotAvailable.into() };
+            Err(NetError::most_telling(errors).unwrap_or_else(none).into())
         }
         Endpoint::Ssh(endpoint) => start(endpoint, FarTask::Session, stop),
     }
