@@ -221,6 +221,7 @@ pub fn listen(
     sends: bool,
 ) -> Result<std::net::TcpListener, NetError> {
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    let local = unmapped(local);
     for port in ports.0..=ports.1 {
         let mut address = local;
         address.set_port(port);
@@ -234,6 +235,16 @@ pub fn listen(
     }
     let address = format!("{}, data ports {} to {}", local.ip(), ports.0, ports.1);
     Err(NetError::Listen { address, source: last })
+}
+
+/// Returns the IPv4 address that an IPv4-mapped IPv6 address stands for, and any other address as it is. A control connection that
+/// came to a socket for both families has a mapped one, which a socket for IPv6 alone, the default with
+/// `net.ipv6.bindv6only`, cannot be bound to.
+pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// Connects one stream. The transport's settings are in force before the handshake.
@@ -334,6 +345,16 @@ pub fn tuned() -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mapped_address_is_listened_on_over_ipv4() {
+        let transport =
+            Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None, dscp: None, mss: None };
+        let listener = listen("[::ffff:127.0.0.1]:0".parse().unwrap(), (0, 0), &transport, false).unwrap();
+        assert_eq!(listener.local_addr().unwrap().ip(), IpAddr::from([127, 0, 0, 1]));
+        let other = "[fe80::1%3]:9".parse().unwrap();
+        assert_eq!(unmapped(other), other);
+    }
 
     #[test]
     fn only_known_congestion_controls_are_set() {

@@ -75,6 +75,7 @@ impl Datagrams {
 
     /// Binds a socket to the first port of a range that is free, where callers call. Port 0 lets the kernel choose.
     pub(super) fn listen(local: SocketAddr, (first, last): (u16, u16)) -> Result<Datagrams, NetError> {
+        let local = socket::unmapped(local);
         let mut bound = Err(io::ErrorKind::AddrInUse.into());
         for port in first..=last {
             let mut at = local;
@@ -420,6 +421,12 @@ fn lost_or(error: io::Error) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mapped_address_is_listened_on_over_ipv4() {
+        let listening = Datagrams::listen("[::ffff:127.0.0.1]:0".parse().unwrap(), (0, 0)).unwrap();
+        assert_eq!(listening.local_address().unwrap().ip(), IpAddr::from([127, 0, 0, 1]));
+    }
 
     #[test]
     fn packets_over_ipv6_have_a_longer_header() {
