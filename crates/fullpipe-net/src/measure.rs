@@ -223,6 +223,7 @@ impl<'a> Ready<'a> {
             datagram_bytes: ours.report.end.mss,
             elapsed_ns: sys::now_ns().saturating_sub(zero_ns),
             rtt_ns,
+            interrupted: watcher.is_interrupted(),
         };
         plausible::check(&known, &theirs.report, &theirs.samples)
             .map_err(|why| NetError::Implausible { peer: self.control.peer.clone(), why })?;

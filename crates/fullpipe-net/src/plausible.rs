@@ -3,8 +3,8 @@
 //! A result is made of numbers of both ends. The other host may lie or be broken, and what it reports must not become a rate that
 //! the bytes and the time of this host do not allow.
 
-use fullpipe_path::Protocol;
 use fullpipe_path::record::udp::UdpCounts;
+use fullpipe_path::{Protocol, Workload};
 
 use crate::sample::Sample;
 use crate::side::Side;
@@ -34,6 +34,8 @@ pub(crate) struct Known<'a> {
     /// Time from the start of the run's clock until the report came, ns.
     pub(crate) elapsed_ns: u64,
     pub(crate) rtt_ns: u64,
+    /// Whether this host's user ended the run before its time or size.
+    pub(crate) interrupted: bool,
 }
 
 impl Known<'_> {
@@ -121,6 +123,15 @@ pub(crate) fn check(known: &Known<'_>, report: &Report, samples: &[Sample]) -> R
             _ => return Err(format!("stream {i} has the counts of another transport")),
         }
     }
+    // Datagrams may be lost.
+    if let Workload::Size(size) = known.request.workload
+        && known.peer == Side::Receiver
+        && total != size.0
+        && !is_udp
+        && !known.interrupted
+    {
+        return Err(format!("the run of {} bytes ended with {total}", size.0));
+    }
     let mut resent = 0_u64;
     for sample in samples {
         let i = usize::from(sample.stream);
@@ -142,7 +153,7 @@ pub(crate) fn check(known: &Known<'_>, report: &Report, samples: &[Sample]) -> R
 #[cfg(test)]
 mod tests {
     use fullpipe_path::record::EndInfo;
-    use fullpipe_path::{Buffer, Direction, Size, Time, Transport, Workload};
+    use fullpipe_path::{Buffer, Direction, Size, Time, Transport};
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
@@ -200,6 +211,37 @@ mod tests {
         Observed { report: Report { end, received, early_bytes, cpu_s: 0.1, seconds }, samples, most_sent }
     }
 
+    /// A server that has a part only would be measured as if it had the whole.
+    #[test]
+    fn a_size_has_come_whole_unless_the_user_ended_the_run() {
+        let judged = |cc: &str, bytes: u64, interrupted| {
+            let (cc, buffer) = (cc.into(), Buffer::Auto);
+            let transport = Transport { cc, streams: 2, buffer, pacing: None, dscp: None, mss: None };
+            let (workload, sample) = (Workload::Size(Size(1_000_000)), Time(100_000_000));
+            let request = Request { transport, workload, direction: Direction::Send, seed: 1, sample };
+            let udp = (request.transport.protocol() == Protocol::Udp).then(UdpCounts::default);
+            let one = |bytes| Received { bytes, first_ns: 0, last_ns: 1_000_000, udp };
+            let (received, end) = (vec![one(500_000), one(bytes)], EndInfo::default());
+            let report = Report { end, received, early_bytes: 0, cpu_s: 0.1, seconds: 1.0 };
+            let known = Known {
+                request: &request,
+                peer: Side::Receiver,
+                most_sent: &[1_000_000; 2],
+                datagram_bytes: 1000,
+                elapsed_ns: 1_000_000_000,
+                rtt_ns: 1_000_000,
+                interrupted,
+            };
+            check(&known, &report, &[])
+        };
+        assert_eq!(judged("cubic", 500_000, false), Ok(()));
+        assert_eq!(judged("cubic", 400_000, true), Ok(()));
+        assert_eq!(judged("udp", 400_000, false), Ok(()));
+        let why = "the run of 1000000 bytes ended with 900000";
+        assert_eq!(judged("cubic", 400_000, false), Err(why.into()));
+        assert_eq!(judged("udt", 400_000, false), Err(why.into()));
+    }
+
     /// Whatever the other host reports, a result is at most what this host sent, in a time that the run had.
     #[test]
     fn no_result_exceeds_what_bytes_and_wall_clock_allow() {
@@ -226,8 +268,15 @@ mod tests {
             let lies = rng.random();
             let theirs = observed(rng, &request, peer, most, elapsed_ns, lies);
             let rtt_ns = number(rng, 1_000_000_000, false);
-            let known =
-                Known { request: &request, peer, most_sent: &ours.most_sent, datagram_bytes: 1000, elapsed_ns, rtt_ns };
+            let known = Known {
+                request: &request,
+                peer,
+                most_sent: &ours.most_sent,
+                datagram_bytes: 1000,
+                elapsed_ns,
+                rtt_ns,
+                interrupted: true,
+            };
             if let Err(why) = check(&known, &theirs.report, &theirs.samples) {
                 // Of what is honest, only shares of a size may be exceeded here: each stream was drawn up to the whole.
                 assert!(lies || matches!(workload, Workload::Size(_)) && why.contains("can have carried"), "{why}");

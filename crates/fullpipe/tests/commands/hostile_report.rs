@@ -64,7 +64,7 @@ fn an_honest_server_is_believed() {
 #[test]
 fn what_cannot_be_is_no_result() {
     let server = Server::start("");
-    let lies: [(&str, Lie, &str); 12] = [
+    let lies: [(&str, Lie, &str); 13] = [
         (
             "-n 2",
             |report, _| report.received.iter_mut().for_each(|one| one.bytes = u64::MAX),
@@ -72,6 +72,7 @@ fn what_cannot_be_is_no_result() {
         ),
         ("--duration 1s", |report, _| report.received[0].bytes = u64::MAX, "18446744073709551615 bytes"),
         ("", |report, _| report.received[0].bytes += 1, "3000001 bytes on stream 0, which can have carried 3000000"),
+        ("", |report, _| report.received[0].bytes -= 1, "the run of 3000000 bytes ended with 2999999"),
         (
             "--duration 1s",
             |report, _| report.received[0].bytes = report.received[0].bytes * 2 + 1_000_000,
