@@ -22,7 +22,7 @@ use fullpipe_transfer::protocol::message::Task;
 use fullpipe_transfer::resolve::Base;
 use nix::sys::signal::Signal;
 
-use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
+use super::channel::{self, Answer, Ask, Copied, CopyOptions, Failed, Job, Work, send_job};
 use super::clients::Clients;
 use super::log::{Copy, Told, log};
 use super::metrics::{Kind, Metrics, Present, Way};
@@ -119,16 +119,30 @@ impl Parent {
         }
     }
 
-    /// Answers until the client has been served.
+    /// Answers until the client has been served, and counts it. A process that ends without a word has failed.
     fn answer(&self, channel: &mut UnixStream, served: &mut Served<'_>) -> io::Result<Result<(), Failed>> {
+        let done = self.answer_all(channel, served);
+        if let Err(error) = &done {
+            self.count(served, Err(&Failed { why: error.to_string(), class: ExitClass::Peer as u8 }));
+        }
+        done
+    }
+
+    /// Counts a client that has been served, or not.
+    fn count(&self, served: &mut Served<'_>, done: Result<Option<&Copied>, &Failed>) {
+        match served.present.take() {
+            Some(present) => present.ends(done),
+            None if done.is_err() && !served.was_busy => self.metrics.unserved(),
+            None => {}
+        }
+    }
+
+    /// Answers all requests.
+    fn answer_all(&self, channel: &mut UnixStream, served: &mut Served<'_>) -> io::Result<Result<(), Failed>> {
         loop {
             let answer = match channel::receive(channel)? {
                 Ask::Done(done) => {
-                    match served.present.take() {
-                        Some(present) => present.ends(done.as_ref().map(Option::as_ref)),
-                        None if done.is_err() && !served.was_busy => self.metrics.unserved(),
-                        None => {}
-                    }
+                    self.count(served, done.as_ref().map(Option::as_ref));
                     return Ok(done.map(|copied| {
                         if let Some(copied) = copied {
                             served.copy.ends(&copied, self.told);
@@ -310,7 +324,9 @@ pub fn serve(parent: Parent) -> fullpipe_net::serve::Serve {
 
 #[cfg(test)]
 mod tests {
+    use fullpipe_net::wire::Request;
     use fullpipe_net::{ServeOptions, Server};
+    use fullpipe_path::{Buffer, Direction, Size, Time, Transport, Workload};
     use fullpipe_transfer::connection::token::Token;
     use fullpipe_transfer::connection::token_store::Tokens;
     use fullpipe_transfer::protocol::message::Sources;
@@ -325,24 +341,8 @@ mod tests {
         let (tokens, ..) = Tokens::load_or_make(&file).unwrap();
         let token: Token = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
         let told = Told { json: false, quiet: true };
-        let measure = MeasurementPolicy {
-            data_ports: (0, 0),
-            stall: Duration::from_secs(1),
-            check_memory: false,
-            max_run: None,
-            wants_proof: true,
-        };
         let access = Some(TokenAccess::new(dir.path().to_owned(), tokens, told));
-        let parent = Parent {
-            measure,
-            copies: None,
-            access,
-            limits: None,
-            shared: None,
-            clients: Clients::default(),
-            told,
-            metrics: Metrics::new(),
-        };
+        let parent = parent(access, told);
         let look = || Ask::Admit(Task::Look(Sources::default()));
         let serve = move |socket, peer: &str, guest: &PendingClient, _| {
             let (mut ours, mut theirs) = UnixStream::pair().unwrap();
@@ -360,30 +360,82 @@ mod tests {
             ] {
                 channel::send(&mut theirs, &ask).unwrap();
             }
-            let copy = Copy::new(peer);
-            let mut served = Served {
-                peer,
-                guest,
-                control: socket,
-                admitted: None,
-                streams: None,
-                expected: None,
-                has_token: false,
-                copy,
-                present: None,
-                was_busy: false,
-            };
+            let mut served = served(peer, guest, socket);
             assert!(parent.answer(&mut ours, &mut served).unwrap().is_ok());
             let said: Vec<Answer> = (0..7).map(|_| channel::receive(&mut theirs).unwrap()).collect();
             assert!(said[..4].iter().all(|answer| matches!(answer, Answer::No(_))));
             assert!(matches!(said[4..], [Answer::Granted(Some(_)), Answer::Yes, Answer::Yes]));
             Ok(())
         };
+        call_once(Arc::new(serve));
+    }
+
+    /// Its client is not served any more, and no longer present.
+    #[test]
+    fn a_process_that_crashes_is_counted_as_failed() {
+        let parent = parent(None, Told { json: false, quiet: true });
+        let metrics = parent.metrics.clone();
+        let serve = move |socket, peer: &str, guest: &PendingClient, _| {
+            let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+            let (cc, buffer, workload) = ("cubic".into(), Buffer::Auto, Workload::Size(Size(1)));
+            let transport = Transport { cc, streams: 1, buffer, pacing: None, dscp: None, mss: None };
+            let (direction, sample) = (Direction::Send, Time(100_000_000));
+            let request = Request { transport, workload, direction, seed: 1, sample };
+            for ask in [Ask::LetIn(None), Ask::Begins(request)] {
+                channel::send(&mut theirs, &ask).unwrap();
+            }
+            theirs.shutdown(Shutdown::Write).unwrap();
+            assert!(parent.answer(&mut ours, &mut served(peer, guest, socket)).is_err());
+            Ok(())
+        };
+        call_once(Arc::new(serve));
+        let page = metrics.page().unwrap().text;
+        let failed = "fullpipe_served_clients_total{kind=\"measurement\",direction=\"received\",outcome=\"failed\"} 1";
+        assert!(page.contains(failed), "{page}");
+        assert!(page.contains("fullpipe_present_clients{kind=\"measurement\"} 0"), "{page}");
+    }
+
+    fn parent(access: Option<TokenAccess>, told: Told) -> Parent {
+        let measure = MeasurementPolicy {
+            data_ports: (0, 0),
+            stall: Duration::from_secs(1),
+            check_memory: false,
+            max_run: None,
+            wants_proof: access.is_some(),
+        };
+        Parent {
+            measure,
+            copies: None,
+            access,
+            limits: None,
+            shared: None,
+            clients: Clients::default(),
+            told,
+            metrics: Metrics::new(),
+        }
+    }
+
+    fn served<'a>(peer: &'a str, guest: &'a PendingClient, control: TcpStream) -> Served<'a> {
+        Served {
+            peer,
+            guest,
+            control,
+            admitted: None,
+            streams: None,
+            expected: None,
+            has_token: false,
+            copy: Copy::new(peer),
+            present: None,
+            was_busy: false,
+        }
+    }
+
+    /// Has one connection to a server served.
+    fn call_once(serve: fullpipe_net::serve::Serve) {
         let bind = ([127, 0, 0, 1], 0).into();
         let server = Server::bind(ServeOptions { bind, max_clients: 1, once: true }).unwrap();
         let mut client = TcpStream::connect(server.address().unwrap()).unwrap();
         io::Write::write_all(&mut client, b"x").unwrap();
-        let serve: fullpipe_net::serve::Serve = Arc::new(serve);
         server.run(&serve, |_| ()).unwrap();
     }
 }
