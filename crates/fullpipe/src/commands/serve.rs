@@ -160,6 +160,8 @@ fn some_time(text: &str) -> std::result::Result<Time, String> {
 
 /// Serves until a signal ends the process.
 pub fn run(args: Args) -> Result {
+    // One that comes meanwhile waits until the server has started, instead of ending it.
+    let hangups = Signals::new([SIGHUP]).map_err(no_signals)?;
     rlimit::raise_open_files();
     let shares_port = args.data_ports.as_deref() == Some(SAME);
     let data_ports = if shares_port { (0, 0) } else { own_data_ports(&args)? };
@@ -241,7 +243,7 @@ pub fn run(args: Args) -> Result {
         urls.push(("http", url));
     }
     notices.iter().for_each(|notice| told.operator(notice));
-    on_signals(clients.clone(), access.clone(), told)?;
+    on_signals(hangups, clients.clone(), access.clone(), told)?;
     let measure = MeasurementPolicy {
         data_ports,
         stall: Duration::from_nanos(args.stall.0),
@@ -301,11 +303,10 @@ fn listen(flag: &str, address: SocketAddr, pages: Pages) -> Result<SocketAddr> {
 }
 
 /// Has SIGHUP read the tokens again, and SIGTERM tell the log whom the server's end cuts off.
-fn on_signals(clients: Clients, access: Option<TokenAccess>, told: Told) -> Result {
-    let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
+fn on_signals(mut signals: Signals, clients: Clients, access: Option<TokenAccess>, told: Told) -> Result {
     // What a signal does where nobody waits for it.
     let end = |signal| drop(low_level::emulate_default_handler(signal));
-    let mut signals = Signals::new([SIGTERM, SIGHUP]).map_err(failed)?;
+    signals.add_signal(SIGTERM).map_err(no_signals)?;
     let wait = move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
@@ -330,8 +331,13 @@ fn on_signals(clients: Clients, access: Option<TokenAccess>, told: Told) -> Resu
             end(signal);
         }
     };
-    std::thread::Builder::new().stack_size(256 << 10).spawn(wait).map_err(failed)?;
+    std::thread::Builder::new().stack_size(256 << 10).spawn(wait).map_err(no_signals)?;
     Ok(())
+}
+
+/// The failure of a server that cannot wait for signals.
+fn no_signals(error: std::io::Error) -> Failure {
+    Failure::new(ExitClass::Missing, format!("cannot wait for signals: {error}"))
 }
 
 /// Opens the folder of --root, and holds it from here to the end: whoever may rename it, or a folder above it, cannot

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
@@ -54,6 +54,37 @@ fn until(server: &Server, name: &str, value: f64) {
         std::thread::sleep(Duration::from_millis(10));
     }
     panic!("{name} is not {value}: {:#?}", values(server));
+}
+
+/// One that comes before the server waits for it would end it.
+#[test]
+fn a_hangup_signal_during_the_start_ends_no_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("profile");
+    // The start waits until somebody writes to it.
+    nix::unistd::mkfifo(&profile, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["serve", "--port", "0", "--bind", "127.0.0.1", "--http", "0", "--profile"])
+        .arg(&profile)
+        .env("XDG_CONFIG_HOME", NO_CONFIG)
+        .spawn()
+        .unwrap();
+    let catches_hangup = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:").map(str::trim));
+        mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
+    };
+    let until = Instant::now() + Duration::from_secs(10);
+    while !catches_hangup() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let id = nix::unistd::Pid::from_raw(server.id() as i32);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGHUP).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let ended = server.try_wait().unwrap();
+    let _ = server.kill();
+    let _ = server.wait();
+    assert_eq!(ended, None);
 }
 
 #[test]
