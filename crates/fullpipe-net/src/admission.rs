@@ -297,7 +297,7 @@ impl PendingClient {
 
     /// Notes that the client has proved that it knows a token. Unless there are too many such connections, no stranger can
     /// crowd it out from now on.
-    pub(crate) fn prove(&self) {
+    pub fn prove(&self) {
         let mut room = lock(&self.entry.0);
         let number = self.entry.1;
         let room = &mut *room;

@@ -1,6 +1,6 @@
 //! The client of a measurement: it asks a server for a run, moves the data, and gathers what both ends have observed.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
 use crate::tcp_info::TcpInfo;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
-use crate::{local_end, sample, socket, sys};
+use crate::{local_end, preface, sample, socket, sys};
 
 /// Time in which the far end's port for data streams must answer the first one. A port that no stream reaches until then is taken
 /// for closed: TCP has tried at least twice (RFC 6298, section 2).
@@ -54,6 +54,9 @@ pub struct MeasureOptions {
     pub check_memory: bool,
     /// Key that proves that this client holds the server's token; `None` without a token.
     pub proof_key: Option<ProofKey>,
+    /// Makes the preface of a connection, with which strangers cannot crowd it out, of `proof_key`; `None` to send none. Each
+    /// connection needs its own.
+    pub preface: Option<fn(&ProofKey) -> [u8; preface::LEN]>,
     /// Time from the first byte's arrival that a second rate leaves out; `None` for no second rate.
     pub omit: Option<Duration>,
     /// Time between two probes of the path's latency, on a connection of their own; `None` for no probes.
@@ -303,6 +306,9 @@ fn connect_first(
 /// Connects to a server, greets it, and proves to hold its token.
 fn greeted(host: &Host, options: &MeasureOptions, id: Option<MeasurementId>) -> Result<Control, NetError> {
     let mut control = connect(host, &options.from, options.connect)?;
+    if let (Some(preface), Some(key)) = (options.preface, options.proof_key) {
+        control.stream.write_all(&preface(&key)).map_err(|e| control.lost("greeting", e))?;
+    }
     // Without a token the server refuses the request, and its log says so.
     if let (Some(nonce), Some(key)) = (greet(&mut control, id)?, options.proof_key) {
         let mac = *wire::proof(&key, &nonce).as_bytes();
@@ -505,6 +511,28 @@ mod tests {
         assert!(error.to_string().contains("more than the 128 samples"), "{error}");
         drop(control);
         sending.join().unwrap();
+    }
+
+    #[test]
+    fn a_holder_of_a_token_sends_a_preface_first() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = Host { name: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        let heard = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut preface = [0; preface::LEN];
+            stream.read_exact(&mut preface).unwrap();
+            (preface, wire::receive_message(&mut stream).unwrap())
+        });
+        let options = MeasureOptions {
+            connect: Duration::from_secs(10),
+            proof_key: Some(ProofKey([7; 32])),
+            preface: Some(|key| [key.0[0]; preface::LEN]),
+            ..MeasureOptions::default()
+        };
+        assert!(greeted(&host, &options, None).is_err(), "it hangs up");
+        let (preface, message) = heard.join().unwrap();
+        assert_eq!(preface, [7; preface::LEN]);
+        assert!(matches!(message, Message::Hello { .. }));
     }
 
     #[test]

@@ -14,16 +14,17 @@ mod watch;
 
 use std::io::BufWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_lab::{Lab, LabMeasured};
 use fullpipe_net::measure::{FIRST_ANSWER, MeasureOptions};
-use fullpipe_net::wire::Request;
+use fullpipe_net::wire::{ProofKey, Request};
 use fullpipe_net::{Measured, NetError};
 use fullpipe_net::{Progress, Watcher};
 use fullpipe_path::record::Outcome;
 use fullpipe_path::transport::UNLIMITED;
 use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Protocol, Run, Time, Workload};
+use fullpipe_transfer::connection::token_proof;
 
 pub use self::args::Args;
 use self::intervals::{Intervals, SampleLine};
@@ -396,6 +397,8 @@ fn on_host(
         has_cross: lab.is_some_and(|lab| lab.cross.is_some()),
         check_memory: args.guest.is_none(),
         proof_key: key,
+        // Only this host's user reaches a server that was started over ssh.
+        preface: started.is_none().then_some(preface),
         omit: args.omit().map(Time::duration),
         probe: args.probe.map(Time::duration),
     };
@@ -428,6 +431,12 @@ fn on_host(
     }
     let runs = live::directions(run).into_iter().map(|direction| Run { direction, ..described.clone() });
     Ok(runs.zip(measured).collect())
+}
+
+/// A new preface of a token.
+fn preface(key: &ProofKey) -> [u8; fullpipe_net::preface::LEN] {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    token_proof::prove(key, now_s)
 }
 
 /// Measures over an emulated path. Returns a record for each direction in which data moved.

@@ -213,6 +213,7 @@ impl Parent {
                 self.clients.holds(served.peer, &grant.name);
                 served.has_token = true;
                 served.guest.note_known();
+                served.guest.prove();
                 Answer::Yes
             }
             Err(refusal) => Answer::No(refusal.into()),
