@@ -39,6 +39,9 @@ const MAX_PROBE: Duration = Duration::from_secs(1);
 
 /// Measures, writes the record, and prints the result.
 pub fn run(args: &Args, cli: &clap::Command) -> Result {
+    if args.stall == Some(Time(0)) {
+        return Err(Failure::usage("--stall 0s leaves a run no time; give a time above 0s"));
+    }
     if let Some(target) = storage::Target::parse(&args.path) {
         if let Some(flag) = args.given_for_paths(false) {
             let why = format!(

@@ -66,6 +66,12 @@ fn both_directions_have_a_record_each() {
 }
 
 #[test]
+fn a_run_needs_some_time_without_progress() {
+    let (code, text) = error(&fullpipe("measure 127.0.0.1:9 --stall 0s"));
+    assert!(code == 2 && text.contains("--stall 0s leaves a run no time"), "{code} {text}");
+}
+
+#[test]
 fn a_server_for_one_client_refuses_both_directions_at_once() {
     let server = Server::start("--max-clients 1");
     for flags in ["--bidir", "--probe"] {
