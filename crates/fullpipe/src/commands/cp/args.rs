@@ -358,7 +358,8 @@ mod tests {
         for arg in flags.filter(|arg| !HERE.contains(&arg.get_id().as_str())) {
             let long = format!("--{}", arg.get_long().unwrap());
             let names = [arg.get_short().map(|short| format!("-{short}")), Some(long.clone())];
-            let args = Line::try_parse_from(["cp", &long, "a", "b"]).unwrap_or_else(|e| panic!("{e}")).args;
+            let words = if long == "--recursive" { vec!["cp", &long] } else { vec!["cp", "-r", &long] };
+            let args = Line::try_parse_from(words.into_iter().chain(["a", "b"])).unwrap_or_else(|e| panic!("{e}")).args;
             let words = args.passed_on(&args.how).unwrap_or_else(|e| panic!("{e}"));
             assert!(names.iter().flatten().any(|name| words.contains(name)), "{long} is not in {words:?}");
             passed += 1;
