@@ -405,10 +405,19 @@ pub fn check_folder(folder: &FilePath) -> Result<(), RecordError> {
         return Err(RecordError::NotFolder(folder.to_owned()));
     }
     fs::create_dir_all(folder).map_err(io(folder, remedy))?;
-    let probe = folder.join(format!(".fullpipe-probe-{}", std::process::id()));
-    fs::write(&probe, b"").map_err(io(folder, remedy))?;
-    fs::remove_file(&probe).map_err(io(folder, remedy))
+    // The name can be guessed: what another user put there is neither followed nor removed.
+    let probe = |n: u32| {
+        let probe = folder.join(format!(".fullpipe-probe-{}-{n}", std::process::id()));
+        fs::File::create_new(&probe).map(|_| probe)
+    };
+    let is_taken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AlreadyExists;
+    let made = (0..PROBE_NAMES).map(probe).find(|made| !made.as_ref().is_err_and(is_taken));
+    let made = made.unwrap_or_else(|| Err(std::io::ErrorKind::AlreadyExists.into()));
+    made.and_then(fs::remove_file).map_err(io(folder, remedy))
 }
+
+/// Number of names that are tried for the file that shows whether a folder can be written to.
+const PROBE_NAMES: u32 = 100;
 
 /// Writes a file that gets its name only when it is complete.
 ///
@@ -475,6 +484,24 @@ mod tests {
         let few = Latency::of(vec![0.02; 9]);
         assert_eq!(Probed::new(0.1, Some(idle), few).grade, None);
         assert_eq!(Latency::of(vec![0.02; 99]).unwrap().p99_s, None);
+    }
+
+    #[test]
+    fn the_check_of_a_folder_touches_nothing_of_others() {
+        let dir = std::env::temp_dir().join(format!("fullpipe-check-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let victim = dir.join("victim");
+        fs::write(&victim, "keep").unwrap();
+        // The names that the check has used, and uses first.
+        let planted = ["", "-0"].map(|end| dir.join(format!(".fullpipe-probe-{}{end}", std::process::id())));
+        for link in &planted {
+            std::os::unix::fs::symlink("victim", link).unwrap();
+        }
+        check_folder(&dir).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"keep");
+        assert!(planted.iter().all(|link| link.is_symlink()));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 3, "nothing of its own is left");
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
