@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,15 +13,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open, openat};
 use nix::sys::personality::{self, Persona};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::unistd::{Pid, geteuid};
 
 use crate::affinity;
 use crate::error::{LabError, host};
-use crate::job::{GUEST_VARIABLE, Job, Report, file};
+use crate::job::{GUEST_VARIABLE, JOB_FILE, Job, Report, file};
 
 /// Time between two looks at the guest's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -121,21 +124,48 @@ fn spawn(
 }
 
 /// Beginning of the names of guests' folders.
-const FOLDER_PREFIX: &str = "fullpipe-";
+const FOLDER_PREFIX: &str = "fullpipe-guest-";
+/// File in a guest's folder that is locked while the folder is in use.
+const LOCK_FILE: &str = "lock";
+/// Folders younger than this are not cleared away: they may not have their lock yet.
+const LEAST_AGE: Duration = Duration::from_secs(60);
 
-/// Marks a folder as in use until the lock is dropped.
+/// Marks a new folder as in use until the lock is dropped.
 fn lock(folder: &Path) -> std::io::Result<Flock<fs::File>> {
-    Flock::lock(fs::File::create(folder.join("lock"))?, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into())
+    let file = fs::File::create_new(folder.join(LOCK_FILE))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into())
 }
 
-/// Removes guests' folders that nobody has locked, which killed programs have left behind. Folders younger than 60 s stay:
-/// they may not have their lock yet.
-fn clear_stale() {
-    for entry in fs::read_dir(memory_place()).into_iter().flatten().flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX);
+/// Locks a folder that a killed program has left behind. Returns `None` if the folder is in use, or is not surely a guest's: every
+/// user may make files of any name and kind in the place of guests' folders.
+fn lock_stale(folder: &Path) -> Option<Flock<OwnedFd>> {
+    let here = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let opened = open(folder, here | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
+    let of = fstat(&opened).ok()?;
+    if of.st_uid != geteuid().as_raw() || of.st_mode & 0o7777 != 0o700 {
+        return None;
+    }
+    let is_file = |name: &str| {
+        let of = fstatat(&opened, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+        of.is_ok_and(|of| SFlag::from_bits_truncate(of.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG)
+    };
+    if !is_file(LOCK_FILE) || !is_file(JOB_FILE) {
+        return None;
+    }
+    let lock = openat(&opened, LOCK_FILE, here, Mode::empty()).ok()?;
+    Flock::lock(lock, FlockArg::LockExclusiveNonblock).ok()
+}
+
+/// Removes the folders of guests that killed programs have left in a place.
+fn clear_stale(place: &Path, least_age: Duration) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let is_named = entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX);
         let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-        if ours && age.is_some_and(|age| age > Duration::from_secs(60)) && lock(&entry.path()).is_ok() {
-            // A folder of another user cannot be removed.
+        if is_named
+            && age.is_some_and(|age| age >= least_age)
+            && let Some(_lock) = lock_stale(&entry.path())
+        {
+            // What cannot be removed only takes room.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -181,9 +211,10 @@ fn check_room(needed: u64) -> Result<(), LabError> {
 pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
     check_room(boot.memory)?;
     let stop = interrupted();
-    clear_stale();
+    clear_stale(&memory_place(), LEAST_AGE);
     let folder = tempfile::Builder::new()
         .prefix(FOLDER_PREFIX)
+        .permissions(fs::Permissions::from_mode(0o700))
         .tempdir_in(memory_place())
         .map_err(host("making a folder for the guest"))?;
     let at = folder.path();
@@ -191,7 +222,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
     let me = std::env::current_exe().map_err(host("finding this program"))?;
     let json = serde_json::to_vec(job).map_err(|e| host("describing the job")(e.into()))?;
     fs::create_dir(at.join("out"))
-        .and_then(|()| fs::write(at.join("job.json"), json))
+        .and_then(|()| fs::write(at.join(JOB_FILE), json))
         .and_then(|()| std::os::unix::fs::symlink(&me, at.join("init")))
         .map_err(host("preparing the guest's folder"))?;
 
@@ -305,6 +336,60 @@ fn why_it_ended(status: Option<ExitStatus>, console: &str, memory: u64) -> LabEr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A folder as a killed program leaves it, or one that lacks what a guest's folder has.
+    fn left_behind(place: &Path, name: &str, mode: u32, files: &[&str]) -> PathBuf {
+        let folder = place.join(name);
+        fs::create_dir(&folder).unwrap();
+        files.iter().for_each(|file| fs::write(folder.join(file), "x").unwrap());
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+        folder
+    }
+
+    #[test]
+    fn only_folders_of_ended_guests_are_cleared_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path();
+        let both = [LOCK_FILE, JOB_FILE];
+        let ended = left_behind(place, "fullpipe-guest-1", 0o700, &both);
+        let data = [
+            left_behind(place, "fullpipe-results", 0o700, &both),
+            left_behind(place, "fullpipe-guest-no-lock", 0o700, &[JOB_FILE]),
+            left_behind(place, "fullpipe-guest-no-job", 0o700, &[LOCK_FILE]),
+            left_behind(place, "fullpipe-guest-open", 0o755, &both),
+        ];
+        let used = left_behind(place, "fullpipe-guest-2", 0o700, &[JOB_FILE]);
+        let _in_use = lock(&used).unwrap();
+        clear_stale(place, Duration::from_secs(60));
+        assert!(ended.exists(), "it is too young");
+        clear_stale(place, Duration::ZERO);
+        assert!(!ended.exists() && used.exists());
+        for folder in data {
+            assert!(folder.exists(), "{}", folder.display());
+        }
+    }
+
+    /// Other users may put links and pipes where guests' folders are.
+    #[test]
+    fn clearing_away_follows_no_links_and_waits_for_no_pipes() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path();
+        let victim = place.join("victim");
+        fs::write(&victim, "keep").unwrap();
+        let linked = left_behind(place, "fullpipe-guest-1", 0o700, &[JOB_FILE]);
+        std::os::unix::fs::symlink(&victim, linked.join(LOCK_FILE)).unwrap();
+        let piped = left_behind(place, "fullpipe-guest-2", 0o700, &[JOB_FILE]);
+        nix::unistd::mkfifo(&piped.join(LOCK_FILE), Mode::S_IRWXU).unwrap();
+        let elsewhere = left_behind(place, "elsewhere", 0o700, &[LOCK_FILE, JOB_FILE]);
+        std::os::unix::fs::symlink(&elsewhere, place.join("fullpipe-guest-3")).unwrap();
+        let foreign = left_behind(place, "fullpipe-guest-4", 0o700, &[LOCK_FILE, JOB_FILE]);
+        // Only root can give a folder away.
+        let is_foreign = std::os::unix::fs::chown(&foreign, Some(65_534), None).is_ok();
+        clear_stale(place, Duration::ZERO);
+        assert_eq!(fs::read(&victim).unwrap(), b"keep");
+        assert_eq!(fs::read(elsewhere.join(LOCK_FILE)).unwrap(), b"x");
+        assert!(linked.exists() && piped.exists() && foreign.exists() == is_foreign);
+    }
 
     #[test]
     fn ends_are_told_apart() {

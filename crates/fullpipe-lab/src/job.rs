@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// Environment variable that the kernel sets for its first process, from its own command line. It marks a guest.
 pub(crate) const GUEST_VARIABLE: &str = "FULLPIPE_GUEST";
 
+/// Name of the file in the guest's folder on the host that has the job.
+pub(crate) const JOB_FILE: &str = "job.json";
+
 /// The guest's own folder. Hosts hardly have one of this name: theirs is not seen, and nothing is copied there.
 pub(crate) const OWN_FOLDER: &str = "/.fullpipe";
 /// Where the guest sees the output folder that it shares with the host.

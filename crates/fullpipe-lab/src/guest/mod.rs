@@ -22,7 +22,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 
 use step::{Doing, Fallible};
 
-use crate::job::{GUEST_VARIABLE, Job, OUT_FOLDER, Report, file};
+use crate::job::{GUEST_VARIABLE, JOB_FILE, Job, OUT_FOLDER, Report, file};
 
 pub use netlink::{InstalledQdisc, installed_qdiscs};
 
@@ -64,7 +64,7 @@ pub fn init() -> ExitCode {
 fn work() -> Fallible<Report> {
     // Still the host's /proc: its self is the kernel's own process.
     let folder = fs::read_link("/proc/self/cwd").doing(|| "finding the guest's folder".into())?;
-    let job = fs::read(folder.join("job.json")).doing(|| "reading the job".into())?;
+    let job = fs::read(folder.join(JOB_FILE)).doing(|| "reading the job".into())?;
     let job: Job = serde_json::from_slice(&job).doing(|| "parsing the job".into())?;
     root::enter(&folder)?;
     let children = programs::children()?;
