@@ -7,9 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr};
@@ -22,6 +20,7 @@ use nix::unistd::{Pid, geteuid};
 
 use crate::affinity;
 use crate::error::{LabError, host};
+use crate::interrupt::Watch;
 use crate::job::{GUEST_VARIABLE, JOB_FILE, Job, Report, file};
 
 /// Time between two looks at the guest's progress.
@@ -56,19 +55,6 @@ impl Done {
     pub fn out(&self, name: &str) -> PathBuf {
         self.folder.path().join("out").join(name)
     }
-}
-
-/// Returns the flag that SIGINT, SIGTERM and SIGHUP set.
-fn interrupted() -> &'static Arc<AtomicBool> {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    FLAG.get_or_init(|| {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-            // Without the handler the default ends this process, and the guest with it.
-            let _ = signal_hook::flag::register(signal, flag.clone());
-        }
-        flag
-    })
 }
 
 /// The process of a guest's kernel. It is killed if this is dropped before the process has ended.
@@ -210,7 +196,7 @@ fn check_room(needed: u64) -> Result<(), LabError> {
 /// The guest cannot be started, or does not end with a report.
 pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
     check_room(boot.memory)?;
-    let stop = interrupted();
+    let watch = Watch::begin();
     clear_stale(&memory_place(), LEAST_AGE);
     let folder = tempfile::Builder::new()
         .prefix(FOLDER_PREFIX)
@@ -261,7 +247,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
             Err(RecvTimeoutError::Disconnected) => break String::new(),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if stop.load(Ordering::Relaxed) {
+        if watch.is_interrupted() {
             return Err(LabError::Interrupted);
         }
         if let Some(now) = read_progress(&at.join("out").join(file::PROGRESS)) {
@@ -276,7 +262,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
     };
     let mut child = guest.child.take();
     let status = child.as_mut().map(Child::wait).transpose().map_err(host("waiting for the guest"))?;
-    if stop.load(Ordering::Relaxed) {
+    if watch.is_interrupted() {
         return Err(LabError::Interrupted);
     }
     let memory_peak = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN)

@@ -628,6 +628,31 @@ fn an_interrupted_run_leaves_nothing() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
+/// A hangup that nohup has ignored ends nothing. In the pause after the first run, SIGTERM ends the program at once.
+#[test]
+fn signals_end_a_pause_and_a_hangup_ends_nothing_under_nohup() {
+    let command = "measure lab:rtt=45.6ms,rate=10gbit --duration 10s --buffer 256MB --repeat 2 --every 1h --json";
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", &format!("trap '' HUP; exec {} {command}", env!("CARGO_BIN_EXE_fullpipe"))])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let id = child.id().to_string();
+    let signal = |name: &str| std::process::Command::new("kill").args([name, &id]).status().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(running(&id), "the guest runs");
+    signal("-HUP");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert!(lines.any(|line| line.unwrap().contains(r#""kind":"result""#)), "the first run is over");
+    // The next run is due in an hour.
+    std::thread::sleep(Duration::from_millis(500));
+    let asked = Instant::now();
+    signal("-TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(asked.elapsed() < Duration::from_secs(5));
+}
+
 /// Whether a guest of this process lives.
 fn running(id: &str) -> bool {
     std::process::Command::new("pgrep").args(["-P", id]).output().unwrap().status.success()
