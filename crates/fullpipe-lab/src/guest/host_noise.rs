@@ -1,4 +1,4 @@
-//! Models host noise: pauses of a host's programs, as on a busy or badly scheduled machine.
+//! Models host noise: pauses of a host's programs and of the processes that they start, as on a busy or badly scheduled machine.
 //!
 //! Pauses come as a Poisson process, one a second on average; their lengths are exponential with the
 //! given mean. A paused host's kernel goes on: it acknowledges what arrives until its buffers are full,
@@ -33,6 +33,11 @@ impl Noise {
     /// Returns when the host's state changes next, ns.
     pub(super) fn next_ns(&self) -> u64 {
         self.next_ns
+    }
+
+    /// Whether the host pauses.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// Changes the state; returns whether the host pauses now.

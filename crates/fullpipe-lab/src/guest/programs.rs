@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use fullpipe_net::sys;
 use fullpipe_path::lab_host::User;
 use nix::mount::{MsFlags, mount};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -26,6 +26,7 @@ use crate::job::{self, Ended, Job, OUT_FOLDER, Program, ProgramReport, QueueSamp
 const GRACE_NS: u64 = 5_000_000_000;
 
 struct Running {
+    /// The program's process, which leads the group of the processes that it starts.
     pid: Option<Pid>,
     report: Option<ProgramReport>,
     start_ns: u64,
@@ -196,11 +197,11 @@ impl Stage<'_> {
             let stop = self.job.programs[i].stop.map(|stop| self.job.zero_ns() + stop.0);
             match (self.running[i].pid, self.running[i].kill_ns) {
                 (None, _) if now >= self.running[i].start_ns => self.start(i, now)?,
-                (Some(pid), Some(at)) if now >= at => drop(kill(pid, Signal::SIGKILL)),
+                (Some(pid), Some(at)) if now >= at => drop(killpg(pid, Signal::SIGKILL)),
                 (Some(pid), None) if stop.is_some_and(|stop| now >= stop) => {
                     self.running[i].kill_ns = Some(now + GRACE_NS);
                     // A program that has ended already is reaped in the next round.
-                    let _ = kill(pid, Signal::SIGTERM);
+                    let _ = killpg(pid, Signal::SIGTERM);
                 }
                 _ => {}
             }
@@ -210,7 +211,8 @@ impl Stage<'_> {
                 let signal = if noise.step() { Signal::SIGSTOP } else { Signal::SIGCONT };
                 for (program, running) in self.job.programs.iter().zip(&self.running) {
                     if let (true, Some(pid), None) = (program.end == *end, running.pid, &running.report) {
-                        let _ = kill(pid, signal);
+                        // A server may have handed its client to another process.
+                        let _ = killpg(pid, signal);
                     }
                 }
             }
@@ -228,6 +230,10 @@ impl Stage<'_> {
         let spawned = end.run(move |_| spawn(i, &program, user));
         match spawned {
             Ok(pid) => {
+                let end = self.job.programs[i].end;
+                if self.noise.iter().any(|(of, noise)| *of == end && noise.is_paused()) {
+                    let _ = killpg(pid, Signal::SIGSTOP);
+                }
                 self.running[i].pid = Some(pid);
                 self.by_pid.insert(pid, i);
             }
@@ -280,8 +286,8 @@ impl Stage<'_> {
         for running in self.running.iter_mut().filter(|r| r.report.is_none()) {
             running.kill_ns = Some(asked + GRACE_NS);
             if let Some(pid) = running.pid {
-                // A program that host noise has stopped must continue, or it cannot end.
-                let _ = kill(pid, Signal::SIGCONT);
+                // Programs that host noise has stopped must continue, or they cannot end.
+                let _ = killpg(pid, Signal::SIGCONT);
                 let _ = kill(pid, Signal::SIGTERM);
             }
         }

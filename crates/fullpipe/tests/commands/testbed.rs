@@ -628,6 +628,23 @@ fn an_interrupted_run_leaves_nothing() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
+/// The process that pauses is a child of the program, as the one with which `serve` serves a client.
+#[test]
+fn host_noise_pauses_what_a_program_has_started() {
+    let text = r#"
+        path = { rtt = "1ms", rate = "1gbit", host_noise = "100ms" }
+        [[program]]
+        end = "b"
+        wait = true
+        run = ["sh", "-c", "python3 -c 'import time\nfor _ in range(500): print(time.monotonic_ns()); time.sleep(0.01)'; true"]
+    "#;
+    let lines = json_lines(&scenario(text, &["--json"]));
+    let times = lines[0]["stdout"].as_str().unwrap().lines().map(|ns| ns.parse::<u64>().unwrap());
+    let times: Vec<u64> = times.collect();
+    let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(times.len() == 500 && longest > 30_000_000, "{} times, {longest} ns", times.len());
+}
+
 /// A hangup that nohup has ignored ends nothing. In the pause after the first run, SIGTERM ends the program at once.
 #[test]
 fn signals_end_a_pause_and_a_hangup_ends_nothing_under_nohup() {
