@@ -2,7 +2,7 @@
 //!
 //! Pauses come as a Poisson process, one a second on average; their lengths are exponential with the
 //! given mean. A paused host's kernel goes on: it acknowledges what arrives until its buffers are full,
-//! as a real one does. Drawn from the run's seed.
+//! as a real one does. Drawn from the run's seed, for each host apart.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -20,12 +20,8 @@ pub(super) struct Noise {
 
 impl Noise {
     pub(super) fn new(seed: u64, mean_ns: u64, zero_ns: u64) -> Noise {
-        let mut noise = Noise {
-            rng: Pcg64Mcg::seed_from_u64(seed ^ 0x006e_6f69_7365),
-            mean_ns: mean_ns as f64,
-            next_ns: zero_ns,
-            paused: false,
-        };
+        let mut noise =
+            Noise { rng: Pcg64Mcg::seed_from_u64(seed), mean_ns: mean_ns as f64, next_ns: zero_ns, paused: false };
         noise.next_ns += noise.exponential(MEAN_GAP_NS);
         noise
     }

@@ -10,6 +10,7 @@ mod node;
 mod programs;
 mod queues;
 mod root;
+mod seed;
 mod step;
 mod sysctl;
 mod topology;

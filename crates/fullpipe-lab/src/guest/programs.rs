@@ -17,6 +17,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::seed::Draws;
 use super::step::{Doing, Fallible};
 use super::topology::Net;
 use super::{cross_traffic, host_noise, root, topology};
@@ -88,7 +89,7 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
         .collect();
     let noise = job.path.host_noise.map_or_else(Vec::new, |mean| {
         [job::End::A, job::End::B]
-            .map(|end| (end, host_noise::Noise::new(job.seed ^ end as u64, mean.0, zero_ns)))
+            .map(|end| (end, host_noise::Noise::new(Draws::Pauses(end).seed(job.seed), mean.0, zero_ns)))
             .into()
     });
     let mut stage = Stage {
@@ -188,7 +189,7 @@ impl Stage<'_> {
         {
             self.changed += 1;
             // Random numbers of their own: with the same seed, the same packets would be lost again.
-            topology::set_queues(self.net, path, self.job.seed.wrapping_add(self.changed as u64))?;
+            topology::set_queues(self.net, path, Draws::Change(self.changed).seed(self.job.seed))?;
         }
         for i in 0..self.running.len() {
             if self.running[i].report.is_some() {
