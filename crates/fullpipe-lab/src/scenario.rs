@@ -1,7 +1,7 @@
 //! Scenarios: any programs on the two ends of an emulated path, described in TOML.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fullpipe_path::{LabPath, PathChange, Size, Time};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub struct Scenario {
     /// Size of the folder `/space` of each end, which is in memory.
     #[serde(default)]
     space: Option<Size>,
-    /// Folders of the host that an end sees, and may write to if the folder says so.
+    /// Folders of the host that an end sees, and may write to if the folder and the user say so.
     #[serde(default)]
     folders: Vec<Folder>,
     /// Virtual time at which the scenario ends in any case.
@@ -56,12 +56,13 @@ fn tenth() -> Time {
 }
 
 impl Scenario {
-    /// Reads a scenario file.
+    /// Reads a scenario file. Its programs may write to folders of this host only below `writable`: the file may be another
+    /// user's.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, has an unknown key or a value that does not parse, has no program, or would never
-    /// end.
-    pub fn read(file: &Path) -> Result<Scenario, LabError> {
+    /// The file cannot be read, is not TOML, has an unknown key or a value that does not parse, has no program, would never
+    /// end, or asks for a folder to write to that is not below `writable`.
+    pub fn read(file: &Path, writable: &[PathBuf]) -> Result<Scenario, LabError> {
         let wrong = |why: String| LabError::Scenario { file: file.to_owned(), why };
         let text = std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
         // Users confuse files of paths with scenarios.
@@ -91,7 +92,29 @@ impl Scenario {
         if scenario.sample < Time(1_000_000) {
             return Err(wrong(format!("sample = {}: the least is 1ms", scenario.sample)));
         }
+        scenario.check_folders(writable).map_err(wrong)?;
         Ok(scenario)
+    }
+
+    /// Checks the folders of the host.
+    fn check_folders(&self, writable: &[PathBuf]) -> Result<(), String> {
+        let cannot = |path: &Path, error| format!("the folder {}: {error}; give one that exists", path.display());
+        for Folder { path, write, .. } in &self.folders {
+            if !path.is_absolute() {
+                return Err(format!("a [[folders]] has path = {path:?}; give an absolute path"));
+            }
+            if !write {
+                continue;
+            }
+            // Without links and `..`, by which a folder may be elsewhere than its name says.
+            let real = path.canonicalize().map_err(|error| cannot(path, error))?;
+            let may_write = |above: &PathBuf| above.canonicalize().is_ok_and(|above| real.starts_with(above));
+            if !writable.iter().any(may_write) {
+                let real = real.display();
+                return Err(format!("its programs want to write to {real}; if they may, add --write {real}"));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the times at which the path changes, in order, and the path from each on.
@@ -161,4 +184,39 @@ pub fn results(job: &Job, done: &Done) -> Vec<ProgramResult> {
             stderr: read(file::stderr(i)),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_cannot_write_where_the_user_has_not_said_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("s.toml");
+        let [given, beside] = ["given", "beside"].map(|name| dir.path().join(name));
+        let (inner, link) = (given.join("inner"), given.join("link"));
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::create_dir(&beside).unwrap();
+        std::os::unix::fs::symlink(&beside, &link).unwrap();
+        let read = |folder: &Path, write: bool, writable: &[PathBuf]| {
+            let text = format!(
+                "path = {{ rtt = '1ms', rate = '1gbit' }}\n[[folders]]\nend = 'b'\npath = {folder:?}\nwrite = {write}\n\
+                 [[program]]\nend = 'a'\nrun = ['true']\n"
+            );
+            std::fs::write(&file, text).unwrap();
+            Scenario::read(&file, writable).map(drop).map_err(|error| error.to_string())
+        };
+        let given = [given];
+        assert_eq!(read(&given[0], false, &[]), Ok(()));
+        let refused = read(&given[0], true, &[]).unwrap_err();
+        assert!(refused.ends_with(&format!("add --write {}", given[0].display())), "{refused}");
+        assert_eq!(read(&given[0], true, &given), Ok(()));
+        assert_eq!(read(&inner, true, &given), Ok(()));
+        for outside in [&link, &given[0].join("../beside"), dir.path()] {
+            assert!(read(outside, true, &given).unwrap_err().contains("--write"), "{}", outside.display());
+        }
+        assert!(read(Path::new("given"), false, &[]).unwrap_err().contains("give an absolute path"));
+        assert!(read(Path::new("/no/such"), true, &given).unwrap_err().contains("give one that exists"));
+    }
 }

@@ -58,6 +58,9 @@ enum Verb {
         /// Write each program's output into this folder, as 0.out, 0.err, 1.out, ...
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        /// Let the scenario's programs write below this folder, where its folders ask for that; may be repeated
+        #[arg(long, value_name = "DIR")]
+        write: Vec<PathBuf>,
         /// Print results as NDJSON on stdout
         #[arg(long)]
         json: bool,
@@ -96,8 +99,9 @@ pub fn run(args: Args) -> Result {
             }
             Ok(())
         }
-        Verb::Run { scenario, memory, seed, limit, out, json, quiet } => {
-            scenario_run(&scenario, (memory, seed), limit, out, json, quiet)
+        Verb::Run { scenario, memory, seed, limit, out, write, json, quiet } => {
+            let scenario = Scenario::read(&scenario, &write)?;
+            scenario_run(scenario, (memory, seed), limit, out, json, quiet)
         }
     }
 }
@@ -111,14 +115,13 @@ fn static_name(doing: &str) -> &'static str {
 }
 
 fn scenario_run(
-    file: &std::path::Path,
+    scenario: Scenario,
     (memory, seed): (Option<Size>, Option<u64>),
     limit: Time,
     out: Option<PathBuf>,
     json: bool,
     quiet: bool,
 ) -> Result {
-    let scenario = Scenario::read(file)?;
     if let Some(out) = &out {
         fullpipe_path::record::check_folder(out)?;
     }
