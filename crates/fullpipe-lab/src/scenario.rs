@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fullpipe_path::{LabPath, PathChange, Size, Time};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::boot::Done;
 use crate::error::LabError;
@@ -161,17 +161,22 @@ pub struct ProgramResult {
     /// How and when the program ended.
     #[serde(flatten)]
     pub report: ProgramReport,
-    /// Its standard output.
-    pub stdout: String,
-    /// Its standard error.
-    pub stderr: String,
+    /// Its standard output, as text in JSON.
+    #[serde(serialize_with = "as_text")]
+    pub stdout: Vec<u8>,
+    /// Its standard error, as text in JSON.
+    #[serde(serialize_with = "as_text")]
+    pub stderr: Vec<u8>,
+}
+
+/// Writes bytes as text. What is not UTF-8 becomes the replacement character.
+fn as_text<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&String::from_utf8_lossy(bytes))
 }
 
 /// Returns the results of a job's programs, in the scenario's order.
 pub fn results(job: &Job, done: &Done) -> Vec<ProgramResult> {
-    let read = |name: String| {
-        std::fs::read(done.out(&name)).map_or_else(|_| String::new(), |b| String::from_utf8_lossy(&b).into_owned())
-    };
+    let read = |name: String| std::fs::read(done.out(&name)).unwrap_or_default();
     job.programs
         .iter()
         .zip(&done.report.programs)
@@ -189,6 +194,14 @@ pub fn results(job: &Job, done: &Done) -> Vec<ProgramResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_has_text_for_bytes() {
+        let report = ProgramReport { ended: crate::job::Ended::Exit(0), start_s: 0.0, end_s: 1.0, stopped: false };
+        let result = ProgramResult { end: "a", run: Vec::new(), report, stdout: b"\xffok".into(), stderr: Vec::new() };
+        let json = serde_json::to_value(result).unwrap();
+        assert_eq!((&json["stdout"], &json["stderr"]), (&"\u{fffd}ok".into(), &"".into()));
+    }
 
     #[test]
     fn a_file_cannot_write_where_the_user_has_not_said_so() {

@@ -139,8 +139,8 @@ fn scenario_run(
     let results = scenario::results(&job, &done);
     for (i, result) in results.iter().enumerate() {
         if let Some(out) = &out {
-            fullpipe_path::record::write_atomically(&out.join(format!("{i}.out")), result.stdout.as_bytes())?;
-            fullpipe_path::record::write_atomically(&out.join(format!("{i}.err")), result.stderr.as_bytes())?;
+            fullpipe_path::record::write_atomically(&out.join(format!("{i}.out")), &result.stdout)?;
+            fullpipe_path::record::write_atomically(&out.join(format!("{i}.err")), &result.stderr)?;
         }
     }
     let report = &done.report;
@@ -197,7 +197,7 @@ fn print(result: &ProgramResult) {
         result.report.start_s,
         result.report.end_s
     );
-    output::unchanged(result.stdout.as_bytes(), result.stderr.as_bytes());
+    output::unchanged(&result.stdout, &result.stderr);
 }
 
 /// Fails if a program failed that the scenario did not stop.

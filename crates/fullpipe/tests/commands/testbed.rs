@@ -628,6 +628,35 @@ fn an_interrupted_run_leaves_nothing() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
+/// What programs print is kept byte for byte, and they write where the command line allows it.
+#[test]
+fn output_and_written_files_are_those_of_the_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, out) = (dir.path().join("data"), dir.path().join("out"));
+    std::fs::create_dir(&data).unwrap();
+    let (data, out) = (data.to_str().unwrap(), out.to_str().unwrap());
+    let text = format!(
+        r#"
+        path = {{ rtt = "1ms", rate = "1gbit" }}
+        [[folders]]
+        end = "a"
+        path = "{data}"
+        write = true
+        [[program]]
+        end = "a"
+        run = ["sh", "-c", "printf '\\377\\000.'; printf '\\376' >&2; echo new >{data}/file"]
+        "#
+    );
+    let (code, refused) = error(&scenario(&text, &["--out", out]));
+    assert!(code == 2 && refused.contains(&format!("--write {data}")), "{refused}");
+    let done = scenario(&text, &["--out", out, "--write", data]);
+    assert!(done.status.success() && done.stdout.windows(3).any(|part| part == b"\xff\0."), "{done:?}");
+    assert!(done.stderr.contains(&0xfe), "{done:?}");
+    let kept = |name: &str| std::fs::read(format!("{out}/{name}")).unwrap();
+    assert_eq!((kept("0.out"), kept("0.err")), (b"\xff\0.".into(), b"\xfe".into()));
+    assert_eq!(std::fs::read(format!("{data}/file")).unwrap(), b"new\n");
+}
+
 /// The process that pauses is a child of the program, as the one with which `serve` serves a client.
 #[test]
 fn host_noise_pauses_what_a_program_has_started() {
