@@ -25,6 +25,17 @@ pub enum LabError {
         /// Versions that have been built.
         built: Vec<String>,
     },
+    /// Another user can have written the kernel.
+    #[error("the guest kernel {} {why}, and it would run as you; delete {} and run 'fullpipe lab kernel', or if you trust it, make it yours (chown, chmod go-w)",
+            .path.display(), .folder.display())]
+    UntrustedKernel {
+        /// File or folder of the kernel.
+        path: PathBuf,
+        /// Who owns it or can write to it.
+        why: String,
+        /// Folder of the kernel.
+        folder: PathBuf,
+    },
     /// The kernel is too old for the testbed's patches.
     #[error("kernel {wanted} is too old for the testbed; use 6.1 or later")]
     TooOld {
@@ -154,6 +165,7 @@ impl Classified for LabError {
         match self {
             LabError::Architecture(_)
             | LabError::NoKernel { .. }
+            | LabError::UntrustedKernel { .. }
             | LabError::NoSource { .. }
             | LabError::NoTool { .. }
             | LabError::NoMemory { .. }

@@ -6,10 +6,12 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -53,6 +55,9 @@ pub struct Kernel {
     /// Release of the kernel, for example `6.12.117`.
     pub version: String,
 }
+
+/// Name of the file with the facts about a build.
+const MANIFEST: &str = "manifest.json";
 
 /// Facts about a build, kept next to its executable.
 #[derive(Serialize, Deserialize)]
@@ -112,7 +117,7 @@ pub fn find(cache: &Path, wanted: Option<&str>) -> Result<Kernel, LabError> {
         .flatten()
         .flatten()
         .filter_map(|entry| {
-            let text = fs::read(entry.path().join("manifest.json")).ok()?;
+            let text = fs::read(entry.path().join(MANIFEST)).ok()?;
             let manifest: Manifest = serde_json::from_slice(&text).ok()?;
             (manifest.recipe == recipe)
                 .then(|| Kernel { executable: entry.path().join("linux"), version: manifest.version })
@@ -121,7 +126,26 @@ pub fn find(cache: &Path, wanted: Option<&str>) -> Result<Kernel, LabError> {
     found.sort_by_key(|kernel| order(&kernel.version));
     let built: Vec<String> = found.iter().map(|kernel| kernel.version.clone()).collect();
     found.retain(|kernel| wanted.is_none_or(|w| matches(&kernel.version, w)));
-    found.pop().ok_or_else(|| LabError::NoKernel { wanted: wanted.map(str::to_owned), built })
+    let kernel = found.pop().ok_or_else(|| LabError::NoKernel { wanted: wanted.map(str::to_owned), built })?;
+    check_owner(kernel.executable.parent().unwrap_or(cache))?;
+    Ok(kernel)
+}
+
+/// Checks that only this user and root can have written a kernel, which runs as this user.
+fn check_owner(folder: &Path) -> Result<(), LabError> {
+    let me = geteuid().as_raw();
+    for path in [folder.to_owned(), folder.join(MANIFEST), folder.join("linux")] {
+        let reading = || host(format!("reading {}", path.display()));
+        let (named, file) = (fs::symlink_metadata(&path).map_err(reading())?, fs::metadata(&path).map_err(reading())?);
+        let stranger = [&named, &file].map(MetadataExt::uid).into_iter().find(|uid| ![0, me].contains(uid));
+        let why = match stranger {
+            Some(uid) => format!("belongs to user {uid}"),
+            None if file.mode() & 0o022 != 0 => "can be written by other users".to_owned(),
+            None => continue,
+        };
+        return Err(LabError::UntrustedKernel { path, why, folder: folder.to_owned() });
+    }
+    Ok(())
 }
 
 /// Oldest kernel version that the patches fit.
@@ -197,7 +221,7 @@ pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) ->
             Flock::lock(lock, FlockArg::LockExclusive)
         })
         .map_err(|(_, e)| host("locking the kernel's build")(e.into()))?;
-    if !target.join("manifest.json").is_file() {
+    if !target.join(MANIFEST).is_file() {
         check_tools()?;
         let building = folder.join(format!("{name}.building"));
         // Left by a build that was killed: the lock is ours now, so nobody works in it.
@@ -207,7 +231,8 @@ pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) ->
         let _ = fs::remove_dir_all(&building);
         built?;
     }
-    let text = fs::read(target.join("manifest.json")).map_err(host("reading the kernel's manifest"))?;
+    check_owner(&target)?;
+    let text = fs::read(target.join(MANIFEST)).map_err(host("reading the kernel's manifest"))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| host("reading the kernel's manifest")(e.into()))?;
     Ok(Kernel { executable: target.join("linux"), version: manifest.version })
@@ -291,12 +316,17 @@ fn build_in(folder: &Path, tarball: &Path, sha: &str, progress: &dyn Fn(u64, &st
     let json = serde_json::to_vec_pretty(&manifest).map_err(|e| host("writing the manifest")(e.into()))?;
     fs::create_dir_all(&result)
         .and_then(|()| fs::copy(tree.join("linux"), result.join("linux")))
-        .and_then(|_| fs::write(result.join("manifest.json"), json))
+        .and_then(|_| fs::write(result.join(MANIFEST), json))
         .map_err(host("keeping the kernel"))?;
     // Symbols are for whoever debugs the kernel; without them it is a tenth of the size.
     let mut strip = Command::new("strip");
     strip.arg(result.join("linux"));
-    run(strip, "stripping the kernel", &mut |_| {})
+    run(strip, "stripping the kernel", &mut |_| {})?;
+    // Whatever the umask: what others can write to is not used.
+    for (path, mode) in [(result.clone(), 0o755), (result.join("linux"), 0o755), (result.join(MANIFEST), 0o644)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(host("keeping the kernel"))?;
+    }
+    Ok(())
 }
 
 /// The command that applies a patch to a source.
@@ -377,6 +407,39 @@ mod tests {
         let empty = std::env::temp_dir().join("fullpipe-no-such-cache");
         let error = find(&empty, Some("6.12")).unwrap_err().to_string();
         assert!(error.contains("fullpipe lab kernel --version 6.12"), "{error}");
+    }
+
+    /// A kernel of this recipe in a cache. Returns its folder.
+    fn kept_kernel(cache: &Path, version: &str) -> PathBuf {
+        let folder = cache.join("kernel").join(version);
+        fs::create_dir_all(&folder).unwrap();
+        let manifest = Manifest { version: version.into(), recipe: recipe(), source_sha256: String::new() };
+        fs::write(folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap()).unwrap();
+        fs::write(folder.join("linux"), "").unwrap();
+        for (path, mode) in [("", 0o755), ("linux", 0o755), (MANIFEST, 0o644)] {
+            fs::set_permissions(folder.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_kernel_that_others_can_write_to_is_refused() {
+        let cache = tempfile::tempdir().unwrap();
+        let folder = kept_kernel(cache.path(), "6.12.1");
+        assert_eq!(find(cache.path(), None).unwrap().version, "6.12.1");
+        for (name, good, bad) in [("linux", 0o755, 0o757), (MANIFEST, 0o644, 0o664), ("", 0o755, 0o1777)] {
+            let path = folder.join(name);
+            fs::set_permissions(&path, fs::Permissions::from_mode(bad)).unwrap();
+            let error = find(cache.path(), None).unwrap_err();
+            assert!(matches!(error, LabError::UntrustedKernel { .. }), "{error}");
+            assert!(error.to_string().contains("can be written by other users"), "{error}");
+            fs::set_permissions(&path, fs::Permissions::from_mode(good)).unwrap();
+        }
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(folder.join("linux"), Some(65_534), None).is_ok() {
+            let error = find(cache.path(), None).unwrap_err().to_string();
+            assert!(error.contains("belongs to user 65534"), "{error}");
+        }
     }
 
     #[test]
