@@ -72,11 +72,18 @@ struct Manifest {
 /// # Errors
 /// The user has no home folder.
 pub fn cache_folder() -> Result<PathBuf, LabError> {
-    let var = |name| std::env::var_os(name).filter(|v: &std::ffi::OsString| !v.is_empty()).map(PathBuf::from);
+    let found = cache_folder_by(|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from));
+    let folder = found.ok_or_else(|| std::io::Error::other("set HOME or FULLPIPE_CACHE"));
+    // A guest's kernel has another working directory.
+    folder.and_then(std::path::absolute).map_err(host("finding the cache folder"))
+}
+
+fn cache_folder_by(var: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    // The XDG base directory specification has relative paths ignored.
+    let shared = || var("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
     var("FULLPIPE_CACHE")
-        .or_else(|| Some(var("XDG_CACHE_HOME")?.join("fullpipe")))
+        .or_else(|| Some(shared()?.join("fullpipe")))
         .or_else(|| Some(var("HOME")?.join(".cache/fullpipe")))
-        .ok_or_else(|| host("finding the cache folder")(std::io::Error::other("set HOME or FULLPIPE_CACHE")))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -407,6 +414,18 @@ mod tests {
         let empty = std::env::temp_dir().join("fullpipe-no-such-cache");
         let error = find(&empty, Some("6.12")).unwrap_err().to_string();
         assert!(error.contains("fullpipe lab kernel --version 6.12"), "{error}");
+    }
+
+    #[test]
+    fn a_relative_cache_folder_of_the_desktop_is_ignored() {
+        let folder = |vars: &[(&str, &str)]| {
+            cache_folder_by(|name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        };
+        let home = ("HOME", "/home/me");
+        assert_eq!(folder(&[home, ("XDG_CACHE_HOME", "cache")]), Some("/home/me/.cache/fullpipe".into()));
+        assert_eq!(folder(&[home, ("XDG_CACHE_HOME", "/cache")]), Some("/cache/fullpipe".into()));
+        assert_eq!(folder(&[home, ("FULLPIPE_CACHE", "mine")]), Some("mine".into()));
+        assert_eq!(folder(&[]), None);
     }
 
     /// A kernel of this recipe in a cache. Returns its folder.
