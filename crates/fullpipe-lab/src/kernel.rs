@@ -263,7 +263,8 @@ fn build_in(folder: &Path, tarball: &Path, sha: &str, progress: &dyn Fn(u64, &st
     fs::create_dir_all(&tree).map_err(host(format!("making {}", tree.display())))?;
     progress(0, "unpacking");
     let mut tar = Command::new("tar");
-    tar.arg("xf").arg(tarball).args(["--strip-components=1", "-C"]).arg(&tree);
+    // A name with a colon would be a file of another host.
+    tar.args(["--force-local", "-xf"]).arg(tarball).args(["--strip-components=1", "-C"]).arg(&tree);
     run(tar, "unpacking the source", &mut |_| {})?;
     for (name, text) in PATCHES {
         // From 6.13 on, user-mode Linux asks the host for the size of its xstate.
@@ -535,6 +536,15 @@ mod tests {
         });
         assert_eq!(fs::read_to_string(cache.path().join("builds")).unwrap(), "built\n", "the others waited");
         assert!(find(cache.path(), Some("6.12")).unwrap().executable.is_file());
+    }
+
+    #[test]
+    fn the_name_of_a_source_may_have_a_colon() {
+        let cache = tempfile::tempdir().unwrap();
+        let tarball = cache.path().join("linux:6.12.tar.xz");
+        fs::rename(small_source(cache.path(), "cp /bin/true linux"), &tarball).unwrap();
+        let source = Source { tarball: Some(&tarball), version: None };
+        assert_eq!(build(cache.path(), &source, &|_, _| {}).unwrap().version, "6.12.0");
     }
 
     #[test]
