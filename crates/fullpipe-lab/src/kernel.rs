@@ -218,9 +218,28 @@ pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) ->
     };
     let sha = sha256(&tarball)?;
     let folder = cache.join("kernel");
-    fs::create_dir_all(&folder).map_err(host(format!("making {}", folder.display())))?;
     let name = format!("{}-{}", &sha[..12], recipe());
     let target = folder.join(&name);
+    // A build gets its name when it is complete, so one that is there needs no lock: the cache may be read-only.
+    if !target.join(MANIFEST).is_file() {
+        build_once(&folder, &name, &tarball, &sha, progress)?;
+    }
+    check_owner(&target)?;
+    let text = fs::read(target.join(MANIFEST)).map_err(host("reading the kernel's manifest"))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|e| host("reading the kernel's manifest")(e.into()))?;
+    Ok(Kernel { executable: target.join("linux"), version: manifest.version })
+}
+
+/// Builds the kernel of this name, unless another process does so meanwhile.
+fn build_once(
+    folder: &Path,
+    name: &str,
+    tarball: &Path,
+    sha: &str,
+    progress: &dyn Fn(u64, &str),
+) -> Result<(), LabError> {
+    fs::create_dir_all(folder).map_err(host(format!("making {}", folder.display())))?;
     let lock = File::create(folder.join(format!("{name}.lock"))).map_err(host("locking the kernel's build"))?;
     let _lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
         .or_else(|(lock, _)| {
@@ -228,21 +247,18 @@ pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) ->
             Flock::lock(lock, FlockArg::LockExclusive)
         })
         .map_err(|(_, e)| host("locking the kernel's build")(e.into()))?;
-    if !target.join(MANIFEST).is_file() {
-        check_tools()?;
-        let building = folder.join(format!("{name}.building"));
-        // Left by a build that was killed: the lock is ours now, so nobody works in it.
-        let _ = fs::remove_dir_all(&building);
-        let built = build_in(&building, &tarball, &sha, progress)
-            .and_then(|()| fs::rename(building.join("result"), &target).map_err(host("keeping the kernel")));
-        let _ = fs::remove_dir_all(&building);
-        built?;
+    let target = folder.join(name);
+    if target.join(MANIFEST).is_file() {
+        return Ok(());
     }
-    check_owner(&target)?;
-    let text = fs::read(target.join(MANIFEST)).map_err(host("reading the kernel's manifest"))?;
-    let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|e| host("reading the kernel's manifest")(e.into()))?;
-    Ok(Kernel { executable: target.join("linux"), version: manifest.version })
+    check_tools()?;
+    let building = folder.join(format!("{name}.building"));
+    // Left by a build that was killed: the lock is ours now, so nobody works in it.
+    let _ = fs::remove_dir_all(&building);
+    let built = build_in(&building, tarball, sha, progress)
+        .and_then(|()| fs::rename(building.join("result"), &target).map_err(host("keeping the kernel")));
+    let _ = fs::remove_dir_all(&building);
+    built
 }
 
 fn sha256(path: &Path) -> Result<String, LabError> {
@@ -536,6 +552,19 @@ mod tests {
         });
         assert_eq!(fs::read_to_string(cache.path().join("builds")).unwrap(), "built\n", "the others waited");
         assert!(find(cache.path(), Some("6.12")).unwrap().executable.is_file());
+    }
+
+    /// Root may write everywhere, so a lock that cannot be made stands for a read-only cache.
+    #[test]
+    fn a_kernel_that_is_built_needs_no_lock() {
+        let cache = tempfile::tempdir().unwrap();
+        let tarball = small_source(cache.path(), "cp /bin/true linux");
+        let source = Source { tarball: Some(&tarball), version: None };
+        let built = build(cache.path(), &source, &|_, _| {}).unwrap();
+        let lock = built.executable.parent().unwrap().with_extension("lock");
+        fs::remove_file(&lock).unwrap();
+        fs::create_dir(&lock).unwrap();
+        assert_eq!(build(cache.path(), &source, &|_, _| {}).unwrap().executable, built.executable);
     }
 
     #[test]
