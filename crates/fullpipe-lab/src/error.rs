@@ -51,6 +51,17 @@ pub enum LabError {
         /// Package of the distribution that has the source.
         package: String,
     },
+    /// The kernel source has another version than the user asked for.
+    #[error("the kernel source {} has version {built}, not {wanted}; name a tarball of {wanted} with --source, or use the kernel that is built now (kernel={built})",
+            .tarball.display())]
+    OtherVersion {
+        /// Version that the user asked for.
+        wanted: String,
+        /// The source.
+        tarball: PathBuf,
+        /// Version that was built.
+        built: String,
+    },
     /// A tool that the kernel's build needs is missing.
     #[error("the kernel's build needs '{tool}'; as root: apt-get install build-essential flex bison bc xz-utils patch")]
     NoTool {
@@ -167,6 +178,7 @@ impl Classified for LabError {
             | LabError::NoKernel { .. }
             | LabError::UntrustedKernel { .. }
             | LabError::NoSource { .. }
+            | LabError::OtherVersion { .. }
             | LabError::NoTool { .. }
             | LabError::NoMemory { .. }
             | LabError::Host { .. } => ExitClass::Missing,

@@ -216,6 +216,17 @@ pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) ->
         Some(path) => path.to_owned(),
         None => find_source(source.version)?,
     };
+    build_from(cache, tarball, source.version, progress)
+}
+
+/// Builds the kernel of a tarball, and checks that it has the version that was asked for: the name of a tarball may have less of it
+/// than that.
+fn build_from(
+    cache: &Path,
+    tarball: PathBuf,
+    wanted: Option<&str>,
+    progress: &dyn Fn(u64, &str),
+) -> Result<Kernel, LabError> {
     let sha = sha256(&tarball)?;
     let folder = cache.join("kernel");
     let name = format!("{}-{}", &sha[..12], recipe());
@@ -228,6 +239,9 @@ pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) ->
     let text = fs::read(target.join(MANIFEST)).map_err(host("reading the kernel's manifest"))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| host("reading the kernel's manifest")(e.into()))?;
+    if let Some(wanted) = wanted.filter(|wanted| !matches(&manifest.version, wanted)) {
+        return Err(LabError::OtherVersion { wanted: wanted.to_owned(), tarball, built: manifest.version });
+    }
     Ok(Kernel { executable: target.join("linux"), version: manifest.version })
 }
 
@@ -552,6 +566,15 @@ mod tests {
         });
         assert_eq!(fs::read_to_string(cache.path().join("builds")).unwrap(), "built\n", "the others waited");
         assert!(find(cache.path(), Some("6.12")).unwrap().executable.is_file());
+    }
+
+    #[test]
+    fn a_kernel_of_another_version_than_was_asked_for_is_an_error() {
+        let cache = tempfile::tempdir().unwrap();
+        let tarball = small_source(cache.path(), "cp /bin/true linux");
+        let error = build_from(cache.path(), tarball.clone(), Some("6.12.117"), &|_, _| {}).unwrap_err();
+        assert!(error.to_string().contains("has version 6.12.0, not 6.12.117"), "{error}");
+        assert_eq!(build_from(cache.path(), tarball, Some("6.12"), &|_, _| {}).unwrap().version, "6.12.0");
     }
 
     /// Root may write everywhere, so a lock that cannot be made stands for a read-only cache.
