@@ -177,16 +177,23 @@ fn memory_place() -> PathBuf {
     PathBuf::from("/dev/shm")
 }
 
-fn check_room(needed: u64) -> Result<(), LabError> {
+/// Returns the free memory for guests, bytes.
+fn room() -> Result<u64, LabError> {
     let place = memory_place();
     let stat = nix::sys::statvfs::statvfs(&place)
         .map_err(|e| host(format!("looking for room in {}", place.display()))(e.into()))?;
-    let free = stat.blocks_available() * stat.fragment_size();
+    Ok(stat.blocks_available() * stat.fragment_size())
+}
+
+/// Checks that there is room for a guest. Returns the free memory, bytes.
+fn check_room(needed: u64) -> Result<u64, LabError> {
+    let free = room()?;
     // The guest touches what it uses, not all that it may.
-    if free < needed / 2 {
-        return Err(LabError::NoMemory { needed: needed >> 20, free: free >> 20, place });
-    }
-    Ok(())
+    if free < needed / 2 { Err(no_memory(needed, free)) } else { Ok(free) }
+}
+
+fn no_memory(needed: u64, free: u64) -> LabError {
+    LabError::NoMemory { needed: needed >> 20, free: free >> 20, place: memory_place() }
 }
 
 /// Boots a guest and runs a job to its end. `progress` is called with seconds of virtual time and bytes that went through the
@@ -195,9 +202,9 @@ fn check_room(needed: u64) -> Result<(), LabError> {
 /// # Errors
 /// The guest cannot be started, or does not end with a report.
 pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
-    check_room(boot.memory)?;
     let watch = Watch::begin();
     clear_stale(&memory_place(), LEAST_AGE);
+    let mut least_room = check_room(boot.memory)?;
     let folder = tempfile::Builder::new()
         .prefix(FOLDER_PREFIX)
         .permissions(fs::Permissions::from_mode(0o700))
@@ -250,6 +257,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         if watch.is_interrupted() {
             return Err(LabError::Interrupted);
         }
+        least_room = room().map_or(least_room, |room| room.min(least_room));
         if let Some(now) = read_progress(&at.join("out").join(file::PROGRESS)) {
             seen = now;
             progress(now.0, now.1);
@@ -271,7 +279,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
     match report.and_then(|json| serde_json::from_slice::<Report>(&json).ok()) {
         Some(Report { error: Some(error), .. }) => Err(LabError::Guest(error)),
         Some(report) => Ok(Done { report, folder, wall_s: started.elapsed().as_secs_f64(), memory_peak }),
-        None => Err(why_it_ended(status, &printed, boot.memory)),
+        None => Err(why_it_ended(status, &printed, boot.memory, least_room)),
     }
 }
 
@@ -300,11 +308,20 @@ fn read_progress(path: &Path) -> Option<(f64, u64)> {
     Some((words.next()?.parse::<u64>().ok()? as f64 * 1e-9, words.next()?.parse().ok()?))
 }
 
-/// Finds out why a guest ended without a report.
-fn why_it_ended(status: Option<ExitStatus>, console: &str, memory: u64) -> LabError {
+/// What user-mode Linux prints at its end if it gets SIGBUS (arch/um/kernel/trap.c).
+const BUS_ERROR: &str = "Kernel mode signal 7";
+
+/// Finds out why a guest ended without a report. `memory` is what it may use, and `least_room` the least free memory of the host
+/// that was seen while it ran, bytes.
+fn why_it_ended(status: Option<ExitStatus>, console: &str, memory: u64, least_room: u64) -> LabError {
     let line = |word: &str| console.lines().find(|line| line.contains(word)).map(|line| line.trim().to_owned());
     if line("Out of memory").or_else(|| line("out of memory")).or_else(|| line("oom-kill")).is_some() {
         return LabError::OutOfMemory { memory: memory >> 20 };
+    }
+    // The host has no page for what the guest touches. The guest's memory is free again by now.
+    let bus_error = status.and_then(|s| s.signal()) == Some(Signal::SIGBUS as i32) || line(BUS_ERROR).is_some();
+    if bus_error && least_room < memory {
+        return no_memory(memory, least_room);
     }
     if let Some(why) = line("Kernel panic") {
         return LabError::Panic { why };
@@ -380,10 +397,17 @@ mod tests {
     #[test]
     fn ends_are_told_apart() {
         let oom = "x\nKernel panic - not syncing: Out of memory: compulsory panic_on_oom\n";
-        assert!(matches!(why_it_ended(None, oom, 1 << 30), LabError::OutOfMemory { memory: 1024 }));
+        assert!(matches!(why_it_ended(None, oom, 1 << 30, 0), LabError::OutOfMemory { memory: 1024 }));
         let panic = "a\nKernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b\nb";
-        assert!(matches!(why_it_ended(None, panic, 0), LabError::Panic { why } if why.contains("kill init")));
-        let other = why_it_ended(Some(ExitStatus::from_raw(9)), "hello", 0);
+        assert!(matches!(why_it_ended(None, panic, 0, 0), LabError::Panic { why } if why.contains("kill init")));
+        let other = why_it_ended(Some(ExitStatus::from_raw(9)), "hello", 0, 0);
+        // A guest of 1 GiB that had room for 900 MiB, and one that had enough.
+        let bus = "Bus error\nKernel panic - not syncing: Kernel mode signal 7\n";
+        for (status, console) in [(None, bus), (Some(ExitStatus::from_raw(7)), "")] {
+            let full = why_it_ended(status, console, 1 << 30, 900 << 20);
+            assert!(matches!(full, LabError::NoMemory { needed: 1024, free: 900, .. }), "{full}");
+        }
+        assert!(matches!(why_it_ended(None, bus, 1 << 30, 2 << 30), LabError::Panic { .. }));
         assert!(other.to_string().contains("signal 9") && other.to_string().contains("hello"), "{other}");
     }
 }
