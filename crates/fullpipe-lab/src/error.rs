@@ -68,6 +68,14 @@ pub enum LabError {
         /// Name of the tool.
         tool: &'static str,
     },
+    /// A tool that makes the disks of paths is missing.
+    #[error("a disk needs {tool} on this host; as root: apt-get install {package}")]
+    NoDiskTool {
+        /// Name of the tool.
+        tool: &'static str,
+        /// Package that has it.
+        package: &'static str,
+    },
     /// The kernel's build failed.
     #[error("building the guest kernel failed while {doing}: {why}")]
     Build {
@@ -180,6 +188,7 @@ impl Classified for LabError {
             | LabError::NoSource { .. }
             | LabError::OtherVersion { .. }
             | LabError::NoTool { .. }
+            | LabError::NoDiskTool { .. }
             | LabError::NoMemory { .. }
             | LabError::Host { .. } => ExitClass::Missing,
             LabError::Scenario { .. } | LabError::TooOld { .. } | LabError::TooLittleMemory { .. } => ExitClass::Usage,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use fullpipe_path::lab_disk::{FileSystem, LabDisk};
 use fullpipe_path::{LabPath, Size, Time};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,15 @@ pub(crate) const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 pub(crate) const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
 /// `ADDRESS_B` as text: the server of a measurement or a copy runs there.
 pub const SERVER_ADDRESS: &str = "10.0.2.1";
+
+/// Folders in which the programs of the host are that make disks.
+pub(crate) const TOOL_FOLDERS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+/// The program that makes an XFS, and its package.
+pub(crate) const MKFS_XFS: (&str, &str) = ("mkfs.xfs", "xfsprogs");
+/// The program that makes an ext4, and its package.
+pub(crate) const MKFS_EXT4: (&str, &str) = ("mkfs.ext4", "e2fsprogs");
+/// The program that stripes devices, and its package.
+pub(crate) const DMSETUP: (&str, &str) = ("dmsetup", "dmsetup");
 
 /// One of the two ends of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +134,18 @@ impl Job {
     /// The path as it is at first, and as each change leaves it.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &LabPath> {
         std::iter::once(&self.path).chain(self.changes.iter().map(|(_, path)| path))
+    }
+
+    /// Returns the programs of the host that make the path's disks, and the packages that have them.
+    pub(crate) fn disk_tools(&self) -> Vec<(&'static str, &'static str)> {
+        let tools = |disk: &LabDisk| {
+            let format = match disk.fs {
+                FileSystem::Xfs => MKFS_XFS,
+                FileSystem::Ext4 => MKFS_EXT4,
+            };
+            [Some(format), (disk.devices > 1).then_some(DMSETUP)].into_iter().flatten()
+        };
+        [&self.path.disk_a, &self.path.disk_b].into_iter().flatten().flat_map(tools).collect()
     }
 
     /// Start of the scenario's time on the guest's `CLOCK_MONOTONIC`, ns. It is fixed, and later than the end of any boot, so that

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
 use crate::error::LabError;
-use crate::job::{End, Ended, Folder, Job, Program, QueueSample, file};
+use crate::job::{End, Ended, Folder, Job, Program, QueueSample, TOOL_FOLDERS, file};
 use crate::kernel;
 
 /// Least memory of a guest. With less, its kernel does not boot, and spins.
@@ -24,6 +24,15 @@ pub struct Lab {
     cache: PathBuf,
     /// Memory of every guest; `None` for what its path needs.
     memory: Option<Size>,
+}
+
+/// Checks that this host has the programs that make the disks of a job.
+fn check_disk_tools(job: &Job, folders: &str) -> Result<(), LabError> {
+    let is_here = |tool: &str| std::env::split_paths(folders).any(|folder| folder.join(tool).is_file());
+    match job.disk_tools().into_iter().find(|(tool, _)| !is_here(tool)) {
+        Some((tool, package)) => Err(LabError::NoDiskTool { tool, package }),
+        None => Ok(()),
+    }
 }
 
 /// The record of a measurement in the testbed.
@@ -64,6 +73,7 @@ impl Lab {
         if let Some(given) = self.memory.filter(|given| *given < MIN_MEMORY) {
             return Err(LabError::TooLittleMemory { given, least: MIN_MEMORY });
         }
+        check_disk_tools(job, TOOL_FOLDERS)?;
         let memory = self.memory.map_or(memory, |Size(bytes)| bytes);
         let seats = self.cache.join("seats");
         boot::boot(&Boot { kernel: &self.kernel.executable, memory, limit, seats: &seats }, job, progress)
@@ -439,4 +449,36 @@ fn samples(run: &Run, path: &LabPath) -> u64 {
         }
     };
     (seconds / run.sample.seconds()) as u64 * streams * 2
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_path::{Classified, Path};
+
+    use super::*;
+
+    #[test]
+    fn a_missing_tool_is_named_before_anything_boots() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |path: &str| {
+            let Ok(Path::Lab(path)) = path.parse() else { panic!("{path}") };
+            let commands = Commands { server: Vec::new(), client: Vec::new() };
+            check_disk_tools(&commands.job(&path, 1, Time(1)), dir.path().to_str().unwrap())
+        };
+        assert!(check("lab:rtt=1ms,rate=1gbit").is_ok());
+        let missing = |path: &str, what: &str| {
+            let error = check(path).unwrap_err();
+            assert_eq!(error.class(), ExitClass::Missing);
+            assert_eq!(error.to_string(), what);
+        };
+        let disk = "lab:rtt=1ms,rate=1gbit,disk_b=1GB/s";
+        missing(disk, "a disk needs mkfs.xfs on this host; as root: apt-get install xfsprogs");
+        missing(
+            "lab:rtt=1ms,rate=1gbit,disk=1GB/s+fs:ext4",
+            "a disk needs mkfs.ext4 on this host; as root: apt-get install e2fsprogs",
+        );
+        fs::write(dir.path().join("mkfs.xfs"), "").unwrap();
+        assert!(check(disk).is_ok());
+        missing(&format!("{disk}+devices:4"), "a disk needs dmsetup on this host; as root: apt-get install dmsetup");
+    }
 }

@@ -15,7 +15,7 @@ use nix::mount::{MsFlags, mount};
 
 use super::step::{Doing, Fallible};
 use super::topology::Net;
-use crate::job::{DISK, Job};
+use crate::job::{DISK, DMSETUP, Job, MKFS_EXT4, MKFS_XFS, TOOL_FOLDERS};
 
 /// Where the kernel is told of devices.
 const CONFIGFS: &str = "/sys/kernel/config";
@@ -68,16 +68,10 @@ impl Device {
     }
 }
 
-/// Runs a program of the host, which needs its package.
-fn tool(program: &str, package: &str, arguments: &[&str]) -> Fallible<String> {
-    let path = "/usr/sbin:/sbin:/usr/bin:/bin";
-    let done =
-        Command::new(program).args(arguments).env("PATH", path).output().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                format!("a disk needs {program} on this host; install the package {package}")
-            }
-            _ => format!("starting {program}: {error}"),
-        })?;
+/// Runs a program of the host.
+fn tool((program, _): (&str, &str), arguments: &[&str]) -> Fallible<String> {
+    let done = Command::new(program).args(arguments).env("PATH", TOOL_FOLDERS).output();
+    let done = done.doing(|| format!("starting {program}"))?;
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
@@ -90,8 +84,8 @@ fn striped(name: &str, nodes: &[PathBuf], bytes: u64, stripe: u64) -> Fallible<P
     let count = nodes.len();
     let parts: String = nodes.iter().map(|node| format!(" {} 0", node.display())).collect();
     let table = format!("0 {} striped {count} {}{parts}", bytes / SECTOR * count as u64, stripe / SECTOR);
-    tool("dmsetup", "dmsetup", &["create", name, "--noudevsync", "--table", &table])?;
-    let minor = tool("dmsetup", "dmsetup", &["info", "--columns", "--noheadings", "-o", "minor", name])?;
+    tool(DMSETUP, &["create", name, "--noudevsync", "--table", &table])?;
+    let minor = tool(DMSETUP, &["info", "--columns", "--noheadings", "-o", "minor", name])?;
     Ok(PathBuf::from(format!("/dev/dm-{}", minor.trim())))
 }
 
@@ -127,7 +121,7 @@ fn format(end: &str, disk: &LabDisk) -> Fallible<Formatted> {
                 flags.extend(["-d", &stripes]);
             }
             let node_text = text(&node);
-            tool("mkfs.xfs", "xfsprogs", &[&flags[..], &[&node_text]].concat())?;
+            tool(MKFS_XFS, &[&flags[..], &[&node_text]].concat())?;
             Ok(Formatted { node, kind: "xfs", options: String::new() })
         }
         (FileSystem::Xfs, false) => {
@@ -141,13 +135,13 @@ fn format(end: &str, disk: &LabDisk) -> Fallible<Formatted> {
             };
             let own = own.make()?;
             let files = format!("rtdev={},extsize=1m", text(&node));
-            tool("mkfs.xfs", "xfsprogs", &["-q", "-K", "-f", "-d", "rtinherit=1", "-r", &files, &text(&own)])?;
+            tool(MKFS_XFS, &["-q", "-K", "-f", "-d", "rtinherit=1", "-r", &files, &text(&own)])?;
             Ok(Formatted { node: own, kind: "xfs", options: format!("rtdev={}", text(&node)) })
         }
         (FileSystem::Ext4, _) => {
             let now = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
             let node_text = text(&node);
-            tool("mkfs.ext4", "e2fsprogs", &["-q", "-F", "-m", "0", "-E", now, &node_text])?;
+            tool(MKFS_EXT4, &["-q", "-F", "-m", "0", "-E", now, &node_text])?;
             Ok(Formatted { node, kind: "ext4", options: String::new() })
         }
     }
