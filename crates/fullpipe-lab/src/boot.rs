@@ -277,6 +277,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         .map_or(0, |usage| usage.max_rss() as u64 * 1024);
     let report = fs::read(at.join("out").join(file::REPORT)).ok();
     match report.and_then(|json| serde_json::from_slice::<Report>(&json).ok()) {
+        Some(Report { error: Some(error), is_input: true, .. }) => Err(LabError::Setting(error)),
         Some(Report { error: Some(error), .. }) => Err(LabError::Guest(error)),
         Some(report) => Ok(Done { report, folder, wall_s: started.elapsed().as_secs_f64(), memory_peak }),
         None => Err(why_it_ended(status, &printed, boot.memory, least_room)),

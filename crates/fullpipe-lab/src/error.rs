@@ -141,6 +141,9 @@ pub enum LabError {
     /// The guest could not do its job.
     #[error("in the guest, {0}")]
     Guest(String),
+    /// The guest's kernel lacks a setting that the job asks for, or does not take its value.
+    #[error("in the guest, {0}; change that, or choose another kernel (kernel=)")]
+    Setting(String),
     /// A program in the guest failed.
     #[error("in the guest, '{program}' on end {end} {how}{}", .output.is_empty().then(String::new).unwrap_or_else(|| format!(": {}", .output)))]
     Program {
@@ -191,7 +194,10 @@ impl Classified for LabError {
             | LabError::NoDiskTool { .. }
             | LabError::NoMemory { .. }
             | LabError::Host { .. } => ExitClass::Missing,
-            LabError::Scenario { .. } | LabError::TooOld { .. } | LabError::TooLittleMemory { .. } => ExitClass::Usage,
+            LabError::Scenario { .. }
+            | LabError::Setting(_)
+            | LabError::TooOld { .. }
+            | LabError::TooLittleMemory { .. } => ExitClass::Usage,
             LabError::Record(_) => ExitClass::Record,
             // There is no other host that could be at fault.
             LabError::Run { class: ExitClass::Peer, .. } => ExitClass::Lab,

@@ -228,6 +228,9 @@ pub struct QueueTotals {
 pub struct Report {
     /// The reason if the guest could not do its job.
     pub error: Option<String>,
+    /// Whether the job itself is the reason: it asks for a setting that the guest's kernel lacks or does not take.
+    #[serde(default)]
+    pub is_input: bool,
     /// The programs, in the job's order.
     pub programs: Vec<ProgramReport>,
     /// The bottleneck in the forward direction, from end a to end b.

@@ -20,6 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::signalfd::SignalFd;
 
 use step::{Doing, Fallible};
 
@@ -36,8 +37,9 @@ pub fn is_guest() -> bool {
 pub fn init() -> ExitCode {
     let report = match work() {
         Ok(report) => report,
-        Err(error) => Report {
+        Err((error, is_input)) => Report {
             error: Some(error),
+            is_input,
             programs: Vec::new(),
             forward: Default::default(),
             back: Default::default(),
@@ -62,15 +64,24 @@ pub fn init() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn work() -> Fallible<Report> {
+/// Does the guest's job. An error comes with whether the job is wrong, which asks for what this kernel does not have.
+fn work() -> Result<Report, (String, bool)> {
+    let not_input = |error| (error, false);
+    let (job, children) = enter().map_err(not_input)?;
+    let net = topology::build(&job).map_err(not_input)?;
+    topology::set_hosts(&net, &job).map_err(|error| (error, true))?;
+    disks::make(&job, &net)
+        .and_then(|()| nfs::mount_at_a(&job, &net))
+        .and_then(|()| programs::run(&job, &net, &children))
+        .map_err(not_input)
+}
+
+/// Reads the job, and enters the guest's root.
+fn enter() -> Fallible<(Job, SignalFd)> {
     // Still the host's /proc: its self is the kernel's own process.
     let folder = fs::read_link("/proc/self/cwd").doing(|| "finding the guest's folder".into())?;
     let job = fs::read(folder.join(JOB_FILE)).doing(|| "reading the job".into())?;
     let job: Job = serde_json::from_slice(&job).doing(|| "parsing the job".into())?;
     root::enter(&folder)?;
-    let children = programs::children()?;
-    let net = topology::build(&job)?;
-    disks::make(&job, &net)?;
-    nfs::mount_at_a(&job, &net)?;
-    programs::run(&job, &net, &children)
+    Ok((job, programs::children()?))
 }

@@ -136,6 +136,7 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
     stage.end(children)?;
     Ok(Report {
         error: None,
+        is_input: false,
         programs: stage.running.into_iter().filter_map(|r| r.report).collect(),
         forward,
         back,

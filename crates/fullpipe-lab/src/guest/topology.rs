@@ -81,7 +81,6 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
     for router in [Some(&net.r), net.d.as_ref(), net.e.as_ref(), net.f.as_ref()].into_iter().flatten() {
         router.run(|_| sysctl::set("net/ipv4/ip_forward", "1"))?;
     }
-    set_hosts(&net, job)?;
     Ok(net)
 }
 
@@ -161,8 +160,8 @@ pub(super) fn set_queues(net: &Net, path: &LabPath, seed: u64) -> Fallible<()> {
     Ok(())
 }
 
-/// Gives each host its kernel's settings.
-fn set_hosts(net: &Net, job: &Job) -> Fallible<()> {
+/// Gives each host its kernel's settings. Fails where the job asks for one that this kernel lacks or does not take.
+pub(super) fn set_hosts(net: &Net, job: &Job) -> Fallible<()> {
     let path = &job.path;
     host_limits::one_limit_for_both(&net.a, path)?;
     host_limits::allow_congestion_controls(path)?;

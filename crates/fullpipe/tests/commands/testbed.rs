@@ -567,6 +567,9 @@ fn what_goes_wrong_in_a_guest_is_told_apart() {
     let started = Instant::now();
     says(&program("while :; do :; done"), &["--limit", "2s"], "did not finish within 2 s of real time");
     assert!(started.elapsed() < Duration::from_secs(10));
+    let no_setting = format!("sysctl = {{ 'net.ipv4.no_such' = '1' }}\n{}", program("true"));
+    let (code, text) = error(&scenario(&no_setting, &[]));
+    assert!(code == 2 && text.contains("setting net.ipv4.no_such to 1"), "{code}: {text}");
     says(&python("import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)"), &[], "ended without a result");
 }
 
