@@ -46,9 +46,8 @@ impl Drop for Watch {
 }
 
 fn wait_for_signals() {
-    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     // Without it the first signal ends this process, and the guest with it.
-    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup)) else { return };
+    let Ok(mut signals) = Signals::new(signals()) else { return };
     let wait = move || {
         let mut first: Option<Instant> = None;
         for _ in signals.forever() {
@@ -65,8 +64,13 @@ fn wait_for_signals() {
     let _ = std::thread::Builder::new().stack_size(STACK).spawn(wait);
 }
 
-/// Whether whoever started this program has a signal ignored, as nohup does with SIGHUP. The kernel shows it as a bit of a mask
-/// (proc(5), `SigIgn`).
+/// The signals that interrupt: Ctrl-C, SIGTERM, and SIGHUP (a terminal that is closed), unless whoever started the program has that
+/// ignored, as nohup does.
+pub fn signals() -> Vec<i32> {
+    [SIGINT, SIGTERM].into_iter().chain((!is_ignored(SIGHUP)).then_some(SIGHUP)).collect()
+}
+
+/// Whether a signal is ignored. The kernel shows it as a bit of a mask (proc(5), `SigIgn`).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

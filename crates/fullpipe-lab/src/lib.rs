@@ -11,7 +11,7 @@ mod affinity;
 pub mod boot;
 mod error;
 pub mod guest;
-mod interrupt;
+pub mod interrupt;
 pub mod job;
 pub mod kernel;
 mod lab;

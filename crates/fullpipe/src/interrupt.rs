@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+pub use fullpipe_lab::interrupt::signals;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
@@ -15,12 +15,6 @@ const ONE_INTERRUPTION: Duration = Duration::from_millis(200);
 const STACK: usize = 256 << 10;
 /// The exit code of a program that the user has interrupted twice: 128 and the number of SIGINT.
 const INTERRUPTED: i32 = 130;
-
-/// The signals that interrupt: Ctrl-C, SIGTERM, and SIGHUP (a terminal that is closed), unless whoever started the program has that
-/// ignored, as nohup does.
-pub fn signals() -> Vec<i32> {
-    [SIGINT, SIGTERM].into_iter().chain((!is_ignored(SIGHUP)).then_some(SIGHUP)).collect()
-}
 
 /// A flag that the first of these signals sets; the second one ends the program.
 pub fn flag() -> Arc<AtomicBool> {
@@ -49,11 +43,4 @@ pub fn at_second(signals: &[i32], each: impl Fn(i32) + Send + 'static) {
     let begun = Instant::now();
     let wait = move || signals.forever().filter(|_| begun.elapsed() > ONE_INTERRUPTION).for_each(each);
     let _ = std::thread::Builder::new().stack_size(STACK).spawn(wait);
-}
-
-/// Whether a signal is ignored. The kernel shows it as a bit of a mask (proc(5), `SigIgn`).
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
