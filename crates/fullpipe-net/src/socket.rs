@@ -57,7 +57,7 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
     }
     if let Some(dscp) = transport.dscp {
         let domain = socket.domain().map_err(system("reading SO_DOMAIN"))?;
-        set_dscp(socket.as_fd(), dscp, domain == Domain::IPV6).map_err(system("setting the DSCP"))?;
+        set_dscp(socket.as_fd(), dscp).map_err(system("setting the DSCP"))?;
     }
     if let Some(mss) = transport.mss {
         socket.set_tcp_mss(u32::from(mss)).map_err(system("setting TCP_MAXSEG"))?;
@@ -69,9 +69,9 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
 ///
 /// # Errors
 /// The kernel refuses the setting.
-pub(crate) fn set_dscp(fd: BorrowedFd<'_>, dscp: Dscp, is_ipv6: bool) -> io::Result<()> {
+pub(crate) fn set_dscp(fd: BorrowedFd<'_>, dscp: Dscp) -> io::Result<()> {
     let class = i32::from(dscp.traffic_class());
-    if is_ipv6 {
+    if sys::int_option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)? == libc::AF_INET6 {
         sys::set_int_option(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class)?;
     }
     sys::set_int_option(fd, libc::IPPROTO_IP, libc::IP_TOS, class)

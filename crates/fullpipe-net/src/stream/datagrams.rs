@@ -112,7 +112,7 @@ impl Datagrams {
         };
         let datagrams = Datagrams::unbound(local)?;
         if let Some(dscp) = dscp {
-            socket::set_dscp(datagrams.as_fd(), dscp, local.is_ipv6())?;
+            socket::set_dscp(datagrams.as_fd(), dscp)?;
         }
         let socket = SockRef::from(&datagrams.socket);
         socket.set_reuse_port(true)?;

@@ -46,7 +46,7 @@ impl<const N: usize> Call<N> {
             from => Datagrams::bind_from(from, to)?,
         };
         if let Some(dscp) = transport.dscp {
-            socket::set_dscp(datagrams.as_fd(), dscp, to.is_ipv6()).map_err(system("setting the DSCP"))?;
+            socket::set_dscp(datagrams.as_fd(), dscp).map_err(system("setting the DSCP"))?;
         }
         datagrams
             .connect(to)

@@ -78,7 +78,7 @@ impl<const N: usize> UdtAcceptor<N> {
     ) -> Result<UdtAcceptor<N>, NetError> {
         let datagrams = Datagrams::listen(local, expected.ports)?;
         if let Some(dscp) = transport.dscp {
-            socket::set_dscp(datagrams.as_fd(), dscp, local.is_ipv6()).map_err(system("setting the DSCP"))?;
+            socket::set_dscp(datagrams.as_fd(), dscp).map_err(system("setting the DSCP"))?;
         }
         let doing = "watching the data port";
         let address = datagrams.local_address().ok_or_else(|| system(doing)(io::ErrorKind::NotFound.into()))?;

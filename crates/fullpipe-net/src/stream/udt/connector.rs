@@ -45,7 +45,7 @@ impl Connector for UdtConnector<'_> {
             from => Datagrams::bind_from(from, self.to)?,
         };
         if let Some(dscp) = self.transport.dscp {
-            socket::set_dscp(datagrams.as_fd(), dscp, self.to.is_ipv6()).map_err(system("setting the DSCP"))?;
+            socket::set_dscp(datagrams.as_fd(), dscp).map_err(system("setting the DSCP"))?;
         }
         datagrams.connect(self.to).map_err(|source| self.failed(source))?;
         let connect_timeout_ns = timeout.as_nanos().try_into().unwrap_or(u64::MAX);
