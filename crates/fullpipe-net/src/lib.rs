@@ -21,6 +21,7 @@ pub mod preface;
 mod probe;
 mod rate;
 pub mod sample;
+mod sample_count;
 pub mod serve;
 mod session;
 pub mod shared_port;

@@ -23,7 +23,7 @@ use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
 use crate::tcp_info::TcpInfo;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
-use crate::{local_end, preface, sample, socket, sys};
+use crate::{local_end, preface, sample, sample_count, socket, sys};
 
 /// Time in which the far end's port for data streams must answer the first one. A port that no stream reaches until then is taken
 /// for closed: TCP has tried at least twice (RFC 6298, section 2).
@@ -165,7 +165,7 @@ impl<'a> Ready<'a> {
         options: &'a MeasureOptions,
         id: Option<MeasurementId>,
     ) -> Result<Ready<'a>, NetError> {
-        sample::check_count(request)?;
+        sample_count::check_count(request)?;
         if options.check_memory {
             socket::check_memory(&request.transport)?;
         }
@@ -425,7 +425,7 @@ fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
 fn most_samples(request: &Request, elapsed_ns: u64) -> u64 {
     let time_ns = elapsed_ns.saturating_add(elapsed_ns / 50).saturating_add(CLOCK_NS);
     let last = 2 * u64::from(request.transport.streams);
-    sample::count(request, time_ns).saturating_add(last).min(sample::MAX_SAMPLES)
+    sample_count::count(request, time_ns).saturating_add(last).min(sample::MAX_SAMPLES)
 }
 
 /// A connection that is read until a deadline.

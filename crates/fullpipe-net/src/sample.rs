@@ -3,10 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fullpipe_path::Workload;
 use fullpipe_path::record::lines::SampleFields;
 use fullpipe_path::record::udp::UdpCounts;
-use fullpipe_path::transport::UNLIMITED;
 pub use fullpipe_udt::Snapshot;
 use fullpipe_udt::{Counters, PerfMon};
 use serde::Serialize;
@@ -16,7 +14,6 @@ use crate::side::Side;
 use crate::sys;
 use crate::tcp_info::TcpInfo;
 use crate::traffic::Traffic;
-use crate::wire::Request;
 
 /// Most samples of one side of a run. They stay in memory until the run is over, about half a kilobyte each.
 pub(crate) const MAX_SAMPLES: u64 = 2_000_000;
@@ -115,24 +112,6 @@ impl Sample {
 pub fn udt_between(before: Option<Snapshot>, now: Snapshot, zero_ns: u64) -> PerfMon {
     let opened = Snapshot { at_ns: zero_ns.min(now.at_ns), counters: Counters::default(), ..now };
     PerfMon::between(&before.unwrap_or(opened), &now)
-}
-
-/// Returns how many samples one side takes of a run in this time, ns.
-pub(crate) fn count(request: &Request, time_ns: u64) -> u64 {
-    (time_ns / request.sample.0.max(1)).saturating_mul(request.transport.streams.into())
-}
-
-/// Checks that a run of a given time takes at most [`MAX_SAMPLES`]. Any other run ends when it has taken more.
-///
-/// # Errors
-/// It takes more.
-pub(crate) fn check_count(request: &Request) -> Result<(), NetError> {
-    match request.workload {
-        Workload::Duration(time) if time != UNLIMITED && count(request, time.0) > MAX_SAMPLES => {
-            Err(NetError::TooManySamples { count: Some(count(request, time.0)), most: MAX_SAMPLES })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Collects the samples of one side during a run.

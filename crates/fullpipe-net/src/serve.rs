@@ -27,7 +27,7 @@ use crate::stream::handed::HandedAcceptor;
 use crate::stream::udp::UdpAcceptor;
 use crate::stream::{self, Acceptor, DataStream, Expected};
 use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
-use crate::{sample, sys};
+use crate::{sample_count, sys};
 
 /// Time between two looks for callers whose time is over.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -433,7 +433,7 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
         return Err(denied("the sampling interval must be from 10 ms to 1 h".into()));
     }
-    sample::check_count(request).map_err(deny_setting)?;
+    sample_count::check_count(request).map_err(deny_setting)?;
     // Only a sender over TCP needs the congestion control.
     if transport.protocol() == fullpipe_path::Protocol::Tcp && request.direction == Direction::Receive {
         socket::check_known(&transport.cc).map_err(deny_setting)?;

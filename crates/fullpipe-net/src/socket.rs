@@ -56,7 +56,6 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
         sys::set_max_pacing_rate(socket.as_fd(), each).map_err(system("setting SO_MAX_PACING_RATE"))?;
     }
     if let Some(dscp) = transport.dscp {
-        let domain = socket.domain().map_err(system("reading SO_DOMAIN"))?;
         set_dscp(socket.as_fd(), dscp).map_err(system("setting the DSCP"))?;
     }
     if let Some(mss) = transport.mss {

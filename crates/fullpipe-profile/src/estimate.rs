@@ -6,8 +6,8 @@ use fullpipe_path::Protocol;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
 
-use crate::matching::{SAME_RATIO, ratio};
 use crate::profile::{Entry, Point};
+use crate::ratio::{SAME_RATIO, ratio};
 
 /// Number of runs from which on a point's own variance is used alone.
 const OWN: u32 = 5;

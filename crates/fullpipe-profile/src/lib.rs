@@ -6,6 +6,7 @@ mod joint;
 mod matching;
 mod profile;
 mod query;
+mod ratio;
 mod select;
 mod storage;
 

@@ -5,9 +5,7 @@ use fullpipe_path::{Protocol, Rate, Size, Workload};
 
 use crate::profile::{Conditions, Listed, Profile, ProfileError};
 use crate::query::Query;
-
-/// Largest ratio of two values that count as the same.
-pub const SAME_RATIO: f64 = 1.01;
+use crate::ratio::{SAME_RATIO, ratio};
 
 /// The kind of path and the workload in a profile that match a query.
 pub struct PathMatch {
@@ -98,11 +96,6 @@ impl Narrowing<'_> {
             self.left = some;
         }
     }
-}
-
-/// Returns the larger of two positive numbers relative to the smaller one.
-pub fn ratio(a: f64, b: f64) -> f64 {
-    if a == b { 1.0 } else { (a / b).max(b / a) }
 }
 
 /// Returns a loss as a positive number, for ratios. No loss counts as one packet in 10^8, which no transfer notices.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::matching::ratio;
+use crate::ratio::ratio;
 
 /// Version of the format that this program reads.
 pub const VERSION: u32 = 2;
