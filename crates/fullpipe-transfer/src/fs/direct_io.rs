@@ -99,7 +99,7 @@ fn refused(error: &io::Error) -> bool {
 }
 
 /// Whether the first block of a file can be written and read past the page cache. Some file systems open files for that, and
-/// then refuse each call; [`read`] and [`write`] use the page cache instead, and do not tell.
+/// then refuse each call; [`read`] and [`fn@write`] use the page cache instead, and do not tell.
 ///
 /// # Errors
 /// Those of the file system, but for a refusal.
