@@ -23,6 +23,7 @@ mod rate;
 pub mod sample;
 mod sample_count;
 pub mod serve;
+pub mod serve_measurement;
 mod session;
 pub mod shared_port;
 pub mod side;

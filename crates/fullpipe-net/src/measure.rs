@@ -16,7 +16,7 @@ use crate::local_end::LocalEnd;
 use crate::one_client::MeasurementId;
 use crate::plausible::{self, Known};
 use crate::probe::Prober;
-use crate::serve::{hello, version_error};
+use crate::serve_measurement::{hello, version_error};
 use crate::session::{self, ANSWER, Control, Observed, Progress, Role, Watcher};
 use crate::shared_port::{self, SAME_PORT};
 use crate::side::Side;

@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fullpipe_net::serve::{Gatekeeper, MeasurementPolicy, PendingClient, Serve};
+use fullpipe_net::serve::{PendingClient, Serve};
+use fullpipe_net::serve_measurement::{Gatekeeper, MeasurementPolicy};
 use fullpipe_net::wire::{ProofKey, Request, is_proof};
 use fullpipe_net::{Denial, MeasurementId, NetError, ServeOptions, Server};
 use fullpipe_path::{Rate, Time};
@@ -67,7 +68,7 @@ pub fn serve(
         MeasurementPolicy { data_ports: ports, stall: STALL, check_memory: true, max_run: None, wants_proof: true };
     let serve: Serve =
         Arc::new(move |stream: TcpStream, peer: &str, _: &PendingClient, measures: bool| match measures {
-            true => fullpipe_net::serve::measure(stream, peer, &policy, &KeyHolder(ProofKey(key))),
+            true => fullpipe_net::serve_measurement::measure(stream, peer, &policy, &KeyHolder(ProofKey(key))),
             false => Err(NetError::Other("it serves measurements alone".to_owned())),
         });
     thread("server", move || {

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-use fullpipe_net::serve::MeasurementPolicy;
+use fullpipe_net::serve_measurement::MeasurementPolicy;
 use fullpipe_net::wire::Request;
 use fullpipe_net::{Denial, MeasurementId};
 use fullpipe_transfer::connection::tls::Identity;

@@ -68,7 +68,7 @@ pub fn run() -> Result {
     let access = ParentAccess::new(server, streams).map_err(failed)?;
     let done = match work {
         Work::Measure(options) => {
-            let measured = fullpipe_net::serve::measure(socket, &peer, &options, &access);
+            let measured = fullpipe_net::serve_measurement::measure(socket, &peer, &options, &access);
             measured.map(|()| None).map_err(|e| Failed { why: e.in_log(), class: e.class() as u8 })
         }
         Work::Copy(options) => copy(socket, &peer, options, folder.ok_or_else(missing)?, &access),
@@ -247,7 +247,7 @@ impl server::AccessControl for ParentAccess {
     }
 }
 
-impl fullpipe_net::serve::Gatekeeper for ParentAccess {
+impl fullpipe_net::serve_measurement::Gatekeeper for ParentAccess {
     fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), Denial> {
         yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
     }

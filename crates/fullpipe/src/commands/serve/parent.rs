@@ -12,7 +12,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fullpipe_net::serve::{Event, MeasurementPolicy, NoPlace, PendingClient, Purpose};
+use fullpipe_net::serve::{Event, NoPlace, PendingClient, Purpose};
+use fullpipe_net::serve_measurement::MeasurementPolicy;
 use fullpipe_net::shared_port::{Expectation, SharedPort};
 use fullpipe_net::wire::is_proof;
 use fullpipe_net::{Admitted, AnonymousLimits, Denial, MeasurementId, NetError};
