@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fullpipe_net::NetError;
 use fullpipe_net::socket::lacks_zone;
@@ -200,8 +200,7 @@ fn answer(
     let guard = match token {
         Some(token) => {
             // The proof comes before TLS, so that a server which strangers flood can tell its clients at little cost.
-            let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-            let proved = socket.write_all(&token_proof::prove(&token.proof_key(), now_s));
+            let proved = socket.write_all(&token_proof::prove_now(&token.proof_key()));
             proved.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
             Protection::Client(tls::client(token.fingerprint)?)
         }

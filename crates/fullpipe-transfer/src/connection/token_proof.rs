@@ -5,6 +5,7 @@
 //! client whose clock is further off counts as a client without a proof; the server still serves it.
 
 use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::preface::{LEN, Preface};
 use fullpipe_net::wire::ProofKey;
@@ -25,6 +26,12 @@ fn key(of: &ProofKey) -> [u8; 32] {
 fn token_id(of: &ProofKey) -> [u8; 8] {
     let whole = blake3::derive_key("fullpipe 2026 name of a token", &of.0);
     std::array::from_fn(|i| whole[i])
+}
+
+/// Makes a new proof of a token, as of now.
+#[must_use]
+pub fn prove_now(token: &ProofKey) -> [u8; LEN] {
+    prove(token, SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()))
 }
 
 /// Makes a new proof of a token. `now_s` is the Unix time in seconds.

@@ -14,11 +14,11 @@ mod watch;
 
 use std::io::BufWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fullpipe_lab::{Lab, LabMeasured};
 use fullpipe_net::measure::{FIRST_ANSWER, MeasureOptions};
-use fullpipe_net::wire::{ProofKey, Request};
+use fullpipe_net::wire::Request;
 use fullpipe_net::{Measured, NetError};
 use fullpipe_net::{Progress, Watcher};
 use fullpipe_path::record::Outcome;
@@ -401,7 +401,7 @@ fn on_host(
         check_memory: args.guest.is_none(),
         proof_key: key,
         // Only this host's user reaches a server that was started over ssh.
-        preface: started.is_none().then_some(preface),
+        preface: started.is_none().then_some(token_proof::prove_now),
         omit: args.omit().map(Time::duration),
         probe: args.probe.map(Time::duration),
     };
@@ -434,12 +434,6 @@ fn on_host(
     }
     let runs = live::directions(run).into_iter().map(|direction| Run { direction, ..described.clone() });
     Ok(runs.zip(measured).collect())
-}
-
-/// A new preface of a token.
-fn preface(key: &ProofKey) -> [u8; fullpipe_net::preface::LEN] {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    token_proof::prove(key, now_s)
 }
 
 /// Measures over an emulated path. Returns a record for each direction in which data moved.
