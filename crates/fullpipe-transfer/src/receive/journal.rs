@@ -404,9 +404,11 @@ impl Journal {
     /// The file system's.
     pub fn flush(&mut self) -> io::Result<()> {
         if let Err(e) = self.file.write_all(&self.buffer) {
-            // What was written of them would hide all records behind it. They stay in memory.
-            self.file.set_len(self.end)?;
+            // What was written of them would hide all records behind it. They stay in memory, and are written over it.
             self.file.seek(io::SeekFrom::Start(self.end))?;
+            if self.file.set_len(self.end).is_ok() {
+                self.reserved = self.end;
+            }
             return Err(e);
         }
         self.end += self.buffer.len() as u64;
@@ -497,6 +499,24 @@ mod tests {
 
     fn reopen(file: &tempfile::NamedTempFile) -> (Journal, ResumeState) {
         Journal::open(File::options().read(true).write(true).open(file.path()).unwrap(), 3, 7).unwrap()
+    }
+
+    /// A file that may not grow is written up to its end, and then no further.
+    #[test]
+    fn what_was_written_in_part_hides_nothing() {
+        use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+        use nix::sys::memfd::{MFdFlags, memfd_create};
+        let file = File::from(memfd_create("journal", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+        let (mut journal, _) = Journal::open(file.try_clone().unwrap(), 3, 7).unwrap();
+        journal.add(&done(1)).unwrap();
+        journal.flush().unwrap();
+        let good = file.metadata().unwrap().len();
+        file.set_len(4096).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW)).unwrap();
+        (0..1000).for_each(|number| journal.add(&done(number)).unwrap());
+        assert!(journal.flush().is_err());
+        assert_eq!(file.metadata().unwrap().len(), good, "nothing of it is left");
+        assert!(!journal.buffer.is_empty(), "they are kept");
     }
 
     #[test]
