@@ -58,7 +58,7 @@ pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
 const CLEARED: usize = 64 << 10;
 
 /// Sets a range of a file to zeros, as a hole if the file system supports holes and the file is not to be `dense`. Calls `moved`
-/// after each piece that it writes.
+/// after each piece where it has to write zeros.
 ///
 /// # Errors
 /// Those of the file system.
@@ -74,8 +74,8 @@ pub fn clear(file: &File, extent: Extent, dense: bool, moved: &mut dyn FnMut(u64
     while rest > 0 {
         let len = CLEARED.min(rest as usize);
         // Most of it was never written. Reading that is faster, and leaves it a hole where the file system has some.
-        let is_clear = file.read_exact_at(&mut there[..len], at).is_ok() && there[..len] == zeros[..len];
-        if dense || !is_clear {
+        let mut is_clear = || file.read_exact_at(&mut there[..len], at).is_ok() && there[..len] == zeros[..len];
+        if dense || !is_clear() {
             file.write_all_at(&zeros[..len], at)?;
         }
         moved(len as u64);
@@ -144,6 +144,25 @@ mod tests {
             file.read_exact_at(&mut read, 0).unwrap();
             assert!(read == content && file.metadata().unwrap().len() == content.len() as u64, "{parts:?}");
             assert!(file.metadata().unwrap().blocks() <= 8 * most_blocks, "{}", file.metadata().unwrap().blocks());
+        }
+    }
+
+    #[test]
+    fn what_is_cleared_is_zero_and_a_hole_unless_it_is_to_be_dense() {
+        let size = 4 * CLEARED;
+        for dense in [false, true] {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&vec![1; size], 0).unwrap();
+            let extent = Extent { offset: BLOCK as u64, len: (size - BLOCK) as u64 };
+            let mut moved = 0;
+            clear(&file, extent, dense, &mut |bytes| moved += bytes).unwrap();
+            let mut read = vec![7; size];
+            file.read_exact_at(&mut read, 0).unwrap();
+            assert!(read[..BLOCK] == vec![1; BLOCK] && read[BLOCK..] == vec![0; size - BLOCK]);
+            assert_eq!(file.metadata().unwrap().len(), size as u64);
+            let blocks = file.metadata().unwrap().blocks() as usize * 512;
+            assert!(if dense { blocks >= size } else { blocks < size }, "{dense}: {blocks}");
+            assert!(moved == 0 || moved == extent.len, "{moved}");
         }
     }
 
