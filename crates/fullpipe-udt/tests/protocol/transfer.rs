@@ -2,6 +2,7 @@
 
 use fullpipe_udt::{Config, End, RateControl};
 
+use crate::sim::gaps::Gaps;
 use crate::sim::{Link, MS, Pair, SECOND};
 
 fn links(rate: f64, rtt_ns: u64, queue: f64) -> (Link, Link) {
@@ -74,6 +75,16 @@ fn half_of_all_datagrams_lost() {
     let mut pair = pair(RateControl::Fixed(1e6), 1.25e7, 20 * MS, 3e5, 3);
     (pair.ab.loss, pair.ba.loss) = (0.5, 0.5);
     pair.transfer(300_000, 600 * SECOND);
+}
+
+/// One NAK holds 180 of them.
+#[test]
+fn all_losses_are_reported_again_once_they_are_due() {
+    let mut gaps = Gaps::new(1000);
+    // What has never been reported, and then all of them again.
+    gaps.reported(1000, 0);
+    gaps.reported(0, SECOND);
+    assert_eq!(gaps.reported(0, 10 * SECOND), 1000);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Datagrams that make the receiver's loss list as long as the window allows.
 
-use fullpipe_udt::packet::{DataHeader, HEADER_BYTES};
+use fullpipe_udt::loss_report::LossReport;
+use fullpipe_udt::packet::{DataHeader, HEADER_BYTES, NAK};
 use fullpipe_udt::{Config, Connection, Transmit};
 
 use crate::sim::{Link, MS, Pair};
@@ -58,6 +59,24 @@ impl Gaps {
             self.connection.handle_timeout(self.now_ns);
             while self.connection.poll_transmit(self.now_ns, 65_000).is_some() {}
         }
+    }
+
+    /// Handles the first packets, and returns the number of ranges that NAKs report after this time, in nanoseconds.
+    #[allow(dead_code)]
+    pub fn reported(&mut self, packets: usize, after_ns: u64) -> usize {
+        for packet in self.packets.drain(..packets) {
+            self.connection.handle_datagrams(self.now_ns, &packet, packet.len());
+        }
+        self.now_ns += after_ns;
+        self.connection.handle_timeout(self.now_ns);
+        let mut ranges = 0;
+        while let Some(transmit) = self.connection.poll_transmit(self.now_ns, 65_000) {
+            let Transmit::Control(bytes) = transmit else { continue };
+            if u16::from_be_bytes([bytes[0] & 0x7f, bytes[1]]) == NAK {
+                ranges += LossReport::new(&bytes[HEADER_BYTES..]).map_or(0, |report| report.ranges().count());
+            }
+        }
+        ranges
     }
 
     /// Bytes that have arrived.
