@@ -20,6 +20,7 @@ mod measure_output;
 mod measure_udp;
 mod old_kernel;
 mod pages;
+mod scenarios;
 mod select;
 mod serve_http;
 #[path = "../common/sshfs.rs"]

@@ -5,9 +5,9 @@ use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::process::Command;
 
 use crate::host::Host;
-use crate::large::both_ways;
+use crate::large::{LARGE, MIB, SLOW, both_ways, some_blocks};
 use crate::sshfs::Sshfs;
-use crate::tree::{bytes, mode, write};
+use crate::tree::{bytes, mode, only, same_content, write};
 
 /// A small and a large file, a folder, and a link.
 fn tree(host: &Host) {
@@ -103,6 +103,26 @@ fn only_root_gives_files_away() {
     let mut cp = host.copy(true, "-r --no-owner --chmod F600", "tree/.", "to");
     cp.far_program(&host.unprivileged()).ok();
     assert_eq!(modes(&host, "to"), [0o600, 0o700, 0o600]);
+}
+
+/// So the mode of a partial file tells nothing about who may have written to it.
+#[test]
+fn a_copy_goes_on_where_every_file_shows_the_same_mode() {
+    let Some(mount) = Sshfs::mount(&["-o", "umask=000"]) else { return };
+    let host = Host::start();
+    write(host.file("large"), bytes(LARGE, 7));
+    let copy = |how: &str| {
+        let mut cp = host.cp();
+        cp.words(&format!("--json {how}")).arg(host.file("large")).arg(format!("far:{}/", mount.at().display()));
+        cp
+    };
+    let running = copy(SLOW).start();
+    some_blocks(&mount.far());
+    running.kill();
+    let sent = copy("").ok().number("bytes");
+    assert!(sent > 0 && sent < (LARGE - MIB) as u64, "{sent} bytes were sent");
+    same_content(&host.file("large"), &mount.far().join("large"));
+    only(&mount.far(), &["large"]);
 }
 
 /// SFTP sets times of what a link names, which may be nothing, or a file that is no part of the copy.
