@@ -211,6 +211,15 @@ mod tests {
     }
 
     #[test]
+    fn a_mount_under_any_name_hides_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc/self")).unwrap();
+        let list = [&b"23 22 0:9 / /mnt/\xff rw - tmpfs tmpfs rw\n"[..], LIST.as_bytes()].concat();
+        fs::write(root.path().join("proc/self/mountinfo"), list).unwrap();
+        assert_eq!(Mount::read(root.path(), "/").map(|mount| mount.kind).map_err(|e| e.to_string()), Ok("ext4".into()));
+    }
+
+    #[test]
     fn a_type_tells_what_is_far() {
         let of = |kind: &str| Mount { kind: kind.into(), session_slots: Some(64), ..Mount::default() };
         for kind in ["nfs", "nfs4", "lustre", "cifs", "fuse", "fuse.sshfs", "fuseblk"] {

@@ -587,6 +587,8 @@ mod tests {
             ("me@[fe80::1%eth0]", Some(("me@[fe80::1%eth0]", "."))),
             ("fullpipe://host/", None),
             ("-oProxyCommand=x", None),
+            // Without its brackets it would be an option of ssh's.
+            ("[-oProxyCommand=x]", None),
             (":/data", None),
             ("/data", None),
         ] {

@@ -448,6 +448,8 @@ mod tests {
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+        let why = parse("lab:/data/").unwrap_err().to_string();
+        assert!(why.contains("for a host of that name, write USER@lab:/data/"), "{why}");
         let why = parse("lab:rtt=1ms,cross=udp:1mbit:/x").unwrap_err();
         assert!(why.to_string().contains("rate"), "{why}");
     }
