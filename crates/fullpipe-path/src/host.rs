@@ -23,7 +23,7 @@ impl FromStr for Host {
         let bad = || PathError::Host(text.to_owned());
         let (name, port) = if let Some(rest) = text.strip_prefix('[') {
             let (name, rest) = rest.split_once(']').ok_or_else(bad)?;
-            (name, rest.strip_prefix(':'))
+            (name, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or_else(bad)?) })
         } else if text.matches(':').count() > 1 {
             (text, None)
         } else {
@@ -43,7 +43,8 @@ impl FromStr for Host {
 
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.contains(':') {
+        // `lab:` begins an emulated path.
+        if self.name.contains(':') || self.name == "lab" {
             write!(f, "[{}]:{}", self.name, self.port)
         } else {
             write!(f, "{}:{}", self.name, self.port)
@@ -61,7 +62,8 @@ mod tests {
         assert_eq!((host.name.as_str(), host.port), ("dtn1.example.org", DEFAULT_PORT));
         assert_eq!("[::1]:99".parse::<Host>().unwrap().to_string(), "[::1]:99");
         assert_eq!("::1".parse::<Host>().unwrap().port, DEFAULT_PORT);
-        for bad in ["", "a:b", "a b", "[::1", "-x", "host:70000"] {
+        assert_eq!("[lab]".parse::<Host>().unwrap().to_string(), "[lab]:7412");
+        for bad in ["", "a:b", "a b", "[::1", "[::1]9000", "[::1]x", "[::1]:", "-x", "host:70000"] {
             assert!(bad.parse::<Host>().is_err(), "{bad}");
         }
     }

@@ -21,6 +21,8 @@ const LARGEST_RATE: u64 = 100_000_000_000;
 const MOST_DEVICES: u8 = 16;
 /// Smallest disk with either file system.
 const LEAST_SIZE: Size = Size(512_000_000);
+/// Largest disk: the largest size that can be written.
+const LARGEST_SIZE: Size = Size(1_000_000_000_000_000);
 
 /// The file system of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,8 +153,8 @@ impl LabDisk {
             let all = if self.devices > 1 { format!(" on {} devices", self.devices) } else { String::new() };
             return bad(format!("{}/s{all} is outside {least}/s to {}/s", self.rate, Size(LARGEST_RATE)));
         }
-        if self.size < LEAST_SIZE || self.size.0 > 1 << 50 {
-            return bad(format!("size: {} is outside {LEAST_SIZE} to {}", self.size, Size(1 << 50)));
+        if self.size < LEAST_SIZE || self.size > LARGEST_SIZE {
+            return bad(format!("size: {} is outside {LEAST_SIZE} to {LARGEST_SIZE}", self.size));
         }
         if self.devices > 1 && self.stripe.0 * u64::from(self.devices) > self.size.0 {
             return bad(format!(

@@ -16,6 +16,8 @@ use crate::units::{Probability, Rate, Size, Time};
 
 /// Length of an Ethernet header, bytes. Linux's queues count it as part of a packet.
 pub const ETHERNET_HEADER: u64 = 14;
+/// Largest queue, bytes: the kernel's tbf counts in 32 bits (`struct tc_tbf_qopt`, include/uapi/linux/pkt_sched.h).
+const MAX_QUEUE: u64 = u32::MAX as u64;
 
 /// Length of an IPv4 header without options, bytes.
 const IPV4_HEADER: u64 = 20;
@@ -193,6 +195,7 @@ struct Keys {
     corrupt: Option<Probability>,
     modality: Option<Modality>,
     kernel: Option<String>,
+    #[serde(default, deserialize_with = "cross_or_none")]
     cross: Option<Cross>,
     host_noise: Option<Time>,
     /// The host at both ends, where no key of an end says otherwise.
@@ -204,6 +207,12 @@ struct Keys {
     disk_a: Option<LabDisk>,
     disk_b: Option<LabDisk>,
     mount: Option<LabMount>,
+}
+
+/// Reads cross traffic, or `none`.
+fn cross_or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Cross>, D::Error> {
+    let text: Option<String> = Deserialize::deserialize(from)?;
+    text.filter(|text| text != "none").map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
 }
 
 /// The keys of a path, as errors list them.
@@ -287,18 +296,20 @@ impl LabPath {
                 format!("{queue} is smaller than one packet ({packet} B with mtu={mtu}); give at least {packet}B"),
             );
         }
-        if queue.0 > u64::from(u32::MAX) {
-            return value("queue", format!("{queue} is over the 4.29GB that the kernel's tbf can count"));
+        if queue.0 > MAX_QUEUE {
+            return value("queue", format!("{queue} is over the {} that the kernel's tbf can count", Size(MAX_QUEUE)));
         }
         if let Some(jitter) = self.jitter
             && jitter.0 * 2 > rtt.0
         {
             return value("jitter", format!("{jitter} is over half the RTT ({rtt})"));
         }
-        if let Some(Cross::Udp(cross)) = self.cross
-            && cross.0 > 4 * rate.0
-        {
-            return value("cross", format!("udp:{cross} is over four times the rate ({rate})"));
+        if let Some(Cross::Udp(cross)) = self.cross {
+            // At less, fq spaces packets by a second all the same (net/sched/sch_fq.c).
+            let least = Rate(8 * packet);
+            if cross < least || cross.0 > 4 * rate.0 {
+                return value("cross", format!("udp:{cross} is outside {least} to four times the rate ({rate})"));
+            }
         }
         if let Some(kernel) = &self.kernel
             && (kernel.is_empty() || !kernel.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)))
@@ -355,8 +366,11 @@ impl TryFrom<Keys> for LabPath {
         let path = LabPath {
             rtt,
             rate,
-            // On very short paths one BDP is less than a packet; a queue must hold at least one.
-            queue: keys.queue.unwrap_or_else(|| Size(bdp(rate, rtt).max(u64::from(mtu) + ETHERNET_HEADER))),
+            // On very short paths one BDP is less than a packet; a queue must hold at least one. On long fast ones it is more than
+            // a queue can hold.
+            queue: keys
+                .queue
+                .unwrap_or_else(|| Size(bdp(rate, rtt).clamp(u64::from(mtu) + ETHERNET_HEADER, MAX_QUEUE))),
             mtu,
             loss: keys.loss.unwrap_or_default(),
             loss_back: keys.loss_back.unwrap_or_default(),
@@ -513,6 +527,9 @@ mod tests {
         let path = lab("lab:rtt=45.6ms,rate=10gbit").unwrap();
         assert_eq!(path.queue, Size(57_000_000));
         assert_eq!(path.mtu, 9000);
+        let long = lab("lab:rtt=366ms,rate=100gbit").unwrap();
+        assert_eq!(long.queue, Size(u64::from(u32::MAX)));
+        assert_eq!(lab(&long.to_string()).unwrap(), long);
         assert_eq!(lab("lab:rtt=1ms,modality=oc192").unwrap().rate, Rate(9_600_000_000));
     }
 
@@ -544,6 +561,8 @@ mod tests {
         let table = "rtt='183ms'\nrate='10gbit'\nqueue='64MB'\nmtu=1500\nloss=1e-5\njitter='1ms'\ncross='tcp:4x64KB'\n\
                      host_b={user='user'}\nhost='stock'\ndisk_b='1GB/s+depth:1'\nmount='nfs+nconnect:4'";
         assert_eq!(LabPath::from_toml(table).unwrap(), path);
+        let without = LabPath::from_toml(&table.replace("tcp:4x64KB", "none")).unwrap();
+        assert_eq!(without, LabPath { cross: None, ..path });
     }
 
     #[test]
@@ -562,6 +581,8 @@ mod tests {
         says("lab:rtt", "KEY=VALUE");
         says("lab:rtt=1ms,rate=1gbit,loss=2", "out of range");
         says("lab:rtt=1ms,rate=1gbit,cross=quic:1", "cross traffic");
+        says("lab:rtt=1ms,rate=1gbit,cross=udp:0bit", "outside 72.112kbit to four times the rate (1gbit)");
+        says("lab:rtt=1ms,rate=1gbit,cross=udp:5gbit", "outside");
         says("lab:rtt=1ms,rate=1gbit,mtu=1400", "neither 1500 nor 9000");
     }
 }
