@@ -85,7 +85,7 @@ impl Adaptive {
         if !matches!(self.mode, Mode::Hold) {
             self.raise.pause();
         }
-        if !matches!(self.mode, Mode::Hold | Mode::Lossy) {
+        if !matches!(self.mode, Mode::Hold | Mode::Lossy(_)) {
             self.remeasure.pause();
         }
         match self.mode {
@@ -94,7 +94,7 @@ impl Adaptive {
             Mode::Hold => self.hold(now, model),
             Mode::Drain(drain) => self.drain(now, model, drain),
             Mode::Follow(follow) => self.follow(now, model, follow),
-            Mode::Lossy => self.lossy(now, model),
+            Mode::Lossy(lossy) => self.lossy(now, model, lossy),
             Mode::Unlimited(unlimited) => self.unlimited(now, model, unlimited),
             Mode::Yield(_) | Mode::Disabled(_) => None,
         }
@@ -188,7 +188,7 @@ impl Adaptive {
             _ => 0.0,
         };
         model.fit(match self.mode {
-            Mode::Disabled(_) | Mode::Estimate(_) | Mode::Unlimited(_) | Mode::Lossy => largest,
+            Mode::Disabled(_) | Mode::Estimate(_) | Mode::Unlimited(_) | Mode::Lossy(_) => largest,
             Mode::Start if self.others.present => START_FACTOR * rate / 8.0 * t,
             Mode::Start => START_FACTOR * self.capacity.bps.unwrap_or(rate) / 8.0 * t,
             // The window alone limits: what is in flight beyond rate·T is the queue.

@@ -1,4 +1,5 @@
-//! The settings of a transfer. Only the sender's change to BBR alters them while it runs.
+//! The settings of a transfer. While it runs, the controller alters them where more streams begin to send, where the sender
+//! changes to BBR, and where UDP ceases to pass.
 
 use serde::Serialize;
 
@@ -44,4 +45,26 @@ pub struct Config {
     pub decrease: f64,
     /// The algorithm that decides.
     pub algorithm: Algorithm,
+}
+
+#[cfg(test)]
+impl Config {
+    /// The settings of one stream over which the controller may decide everything.
+    pub(crate) fn of_one_stream() -> Config {
+        Config {
+            mss: 1448,
+            packet: 1500,
+            streams: 1,
+            spare: 0,
+            largest: 1 << 30,
+            window: true,
+            pacing: true,
+            restart: true,
+            change: true,
+            trains: true,
+            assumed_bps: 1e10,
+            decrease: 0.5,
+            algorithm: Algorithm::Adaptive,
+        }
+    }
 }

@@ -79,6 +79,11 @@ impl Sobas {
         }
     }
 
+    /// Takes in whether UDP passes, so that packet trains can be sent. It may stop while the transfer runs, and come back.
+    pub fn set_trains(&mut self, pass: bool) {
+        self.model.config.trains = pass;
+    }
+
     /// Instant of the next [`tick`](Sobas::tick), nanoseconds. An earlier tick does no harm.
     pub fn next_wake(&self) -> u64 {
         let algorithm = match &self.algorithm {
@@ -100,7 +105,7 @@ impl Sobas {
         };
         let streams = self.model.config.streams;
         if let Running::Adaptive(adaptive) = &self.algorithm {
-            adaptive.take_spare_streams(&mut self.model);
+            adaptive.take_spare_streams(now, &mut self.model);
         }
         self.limit(&mut actions);
         if self.model.config.streams > streams {
@@ -150,10 +155,10 @@ impl Sobas {
         }
         // All trains leave within one RTT.
         let interval = self.model.probes.base_ns() / trains::TRAIN_COUNT as u64;
-        let own = self.model.own_pps(now);
+        let (own, bytes) = (self.model.own_pps(now), self.model.train_packet());
         if self.is_training() && now >= self.next_train {
             if let Some(packets) = self.model.trains.next() {
-                actions.push(Action::SendTrain { packets, bytes: self.model.train_packet(), over_ns: 0 });
+                actions.push(Action::SendTrain { packets, bytes, over_ns: 0, question: self.model.trains.question() });
             }
             self.next_train = now.saturating_add(interval.max(MIN_TRAIN_INTERVAL_NS));
         } else if let Some((pps, asks)) = self.paced_train()
@@ -161,7 +166,7 @@ impl Sobas {
             && let Some((packets, over_ns)) =
                 if asks { self.model.trains.next_asking(pps) } else { self.model.trains.next_paced(pps, own) }
         {
-            actions.push(Action::SendTrain { packets, bytes: self.model.train_packet(), over_ns });
+            actions.push(Action::SendTrain { packets, bytes, over_ns, question: self.model.trains.question() });
             let apart = match &self.algorithm {
                 Running::Paper(_) => 0,
                 Running::Adaptive(adaptive) => adaptive.trains_apart_ns(&self.model),

@@ -70,6 +70,8 @@ pub struct Train {
     pub sent: u16,
     /// Time over which the packets were to be spread, nanoseconds; 0 if they were sent back to back.
     pub over_ns: u64,
+    /// The question that it was sent for, as in [`Action::SendTrain`](crate::Action::SendTrain).
+    pub question: u32,
     /// Instants at which packets arrived, by the receiver's clock, in the order of arrival, nanoseconds. The kernel's own
     /// timestamps (`SO_TIMESTAMPNS`) are better than the reader's.
     pub arrivals_ns: Vec<u64>,
@@ -130,6 +132,8 @@ pub(crate) struct Own {
 pub(crate) struct Trains {
     /// Back-to-back trains that arrived.
     rated: Vec<Rated>,
+    /// Whether those agreed that came before they were sent again.
+    were_consistent: bool,
     /// Number of back-to-back trains sent.
     sent_back_to_back: usize,
     /// Packets of the next back-to-back train, once a first one was too short.
@@ -138,8 +142,9 @@ pub(crate) struct Trains {
     paced: Vec<Paced>,
     /// Number of paced trains sent.
     sent_paced: usize,
-    /// Whether paced trains ask for room beside the transfer; those of the start are over then.
-    asking: bool,
+    /// Number of the question that paced trains ask: whether there is room beside the transfer. 0 for those of the start, which
+    /// are over once it is another.
+    question: u32,
     /// Most packets of a train that asks.
     most_asking: f64,
 }
@@ -179,7 +184,8 @@ impl Trains {
     /// Makes further paced trains of at most so many packets ask whether their rate is free beside the transfer.
     pub fn ask(&mut self, most: f64) {
         self.paced.clear();
-        (self.sent_paced, self.asking, self.most_asking) = (0, true, most);
+        self.question = self.question.wrapping_add(1).max(1);
+        (self.sent_paced, self.most_asking) = (0, most);
     }
 
     /// The next asking train at this rate, if one is wanted: its packets, and its duration in nanoseconds.
@@ -195,6 +201,7 @@ impl Trains {
 
     /// Makes back-to-back trains measure the capacity again.
     pub fn measure_again(&mut self) {
+        self.were_consistent = self.are_consistent();
         self.rated.clear();
         (self.sent_back_to_back, self.packets) = (0, None);
     }
@@ -207,7 +214,12 @@ impl Trains {
 
     /// Whether the start's paced trains are over.
     pub fn start_is_over(&self) -> bool {
-        self.asking
+        self.question > 0
+    }
+
+    /// Number of the question that paced trains ask now.
+    pub fn question(&self) -> u32 {
+        self.question
     }
 
     /// The rate that others leave free, packets per second, according to asking trains beside a transfer at the rate `own`. It
@@ -266,7 +278,9 @@ impl Trains {
     /// Takes in a train, and the transfer beside it.
     pub fn add(&mut self, train: &Train, own: Own) {
         if train.over_ns > 0 {
+            // One that answers an earlier question says nothing of this one.
             if self.paced.len() < TRAIN_COUNT
+                && train.question == self.question
                 && let Some((sent, came)) = paced_rates(train)
             {
                 self.paced.push(Paced { sent, came, own });
@@ -278,19 +292,24 @@ impl Trains {
         }
         match rate(train) {
             Some(rated) => self.rated.push(rated),
-            // The train arrived in too few batches; only a longer one has more.
-            None => {
+            // The train arrived in too few batches; only a longer one has more. One of which most was lost would lose more.
+            None if train.arrivals_ns.len() * 2 >= usize::from(train.sent) => {
                 let now = self.packets.unwrap_or(FIRST_TRAIN_PACKETS);
                 self.packets = Some(now.saturating_mul(4).min(MAX_TRAIN_PACKETS));
             }
+            None => {}
         }
     }
 
-    /// Whether the fastest passages of back-to-back trains agree. A path whose delay varies stretches and compresses them.
+    /// Whether the fastest passages of back-to-back trains agree. A path whose delay varies stretches and compresses them. While
+    /// the capacity is measured again, this is about the trains before.
     pub fn are_consistent(&self) -> bool {
+        if self.rated.len() < MIN_TRAINS {
+            return self.were_consistent;
+        }
         let fastest = || self.rated.iter().map(|r| r.fastest);
         let (least, most) = (fastest().fold(f64::INFINITY, f64::min), fastest().fold(0.0, f64::max));
-        self.rated.len() >= MIN_TRAINS && most <= CONSISTENT_FACTOR * least
+        most <= CONSISTENT_FACTOR * least
     }
 
     /// What the back-to-back trains say together.
@@ -454,6 +473,55 @@ mod tests {
     fn one_batch_says_nothing() {
         assert_eq!(run(1_200.0, 10_000_000).0, Dispersion::Unknown);
         assert_eq!(Trains::default().dispersion(), Dispersion::Unknown);
+    }
+
+    #[test]
+    fn a_train_that_was_lost_is_not_followed_by_a_longer_one() {
+        let mut trains = Trains::default();
+        let of = |arrived: usize, gap: f64, coalesce: u64| {
+            let mut train = train(32, gap, coalesce);
+            train.arrivals_ns.truncate(arrived);
+            train
+        };
+        for arrived in [0, 5, 15] {
+            trains.add(&of(arrived, 1_200.0, 10_000_000), Own::default());
+            assert_eq!(trains.next(), Some(FIRST_TRAIN_PACKETS), "{arrived}");
+        }
+        trains.add(&of(32, 1_200.0, 10_000_000), Own::default());
+        assert_eq!(trains.next(), Some(4 * FIRST_TRAIN_PACKETS));
+    }
+
+    #[test]
+    fn what_answers_an_earlier_question_is_dropped() {
+        let mut trains = Trains::default();
+        let paced = |question: u32| Train { over_ns: 400_000, sent_span_ns: 380_000, question, ..train(32, 12_000.0, 0) };
+        trains.ask(MAX_ASKING_PACKETS);
+        let first = trains.question();
+        trains.ask(MAX_ASKING_PACKETS);
+        for _ in 0..TRAIN_COUNT {
+            trains.add(&paced(0), Own::default());
+            trains.add(&paced(first), Own::default());
+        }
+        assert_eq!((trains.paced.len(), trains.free_beside(8e4, 0.0)), (0, None));
+        for _ in 0..TRAIN_COUNT {
+            trains.add(&paced(trains.question()), Own::default());
+        }
+        assert!(trains.all_paced_arrived());
+    }
+
+    #[test]
+    fn trains_that_measure_again_are_as_consistent_as_those_before_until_they_arrive() {
+        let mut trains = Trains::default();
+        assert!(!trains.are_consistent());
+        for gap in [12_000.0, 12_100.0] {
+            trains.add(&train(32, gap, 0), Own::default());
+        }
+        trains.measure_again();
+        assert!(trains.are_consistent());
+        for gap in [12_000.0, 24_000.0] {
+            trains.add(&train(32, gap, 0), Own::default());
+        }
+        assert!(!trains.are_consistent());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::network_model::NetworkModel;
 
 /// How lost probes are answered.
 struct Params {
-    /// Factor for the rate while it is found out whose losses they are.
+    /// Factor for the rate that the path gives, while it is found out whose losses they are.
     yielding: f64,
     /// Rounds for which a queue may stand and still be our own.
     own_rounds: u64,
@@ -29,13 +29,13 @@ impl Adaptive {
         match self.mode {
             Mode::Disabled(disabled) => self.disabled(now, model, disabled),
             Mode::Yield(yielding) => self.yielding(now, model, yielding),
-            Mode::Estimate(_) | Mode::Unlimited(_) | Mode::Lossy => None,
+            Mode::Estimate(_) | Mode::Unlimited(_) | Mode::Lossy(_) => None,
             _ if self.is_congested(model) => {
                 let given = given_bps(model, now)?;
                 let since = now.saturating_sub(SIGHT.standing_ns);
                 let queue = model.probes.median_ns(since).unwrap_or(0) as f64 * 1e-9;
                 let drain = self.plan_drain(now, model, given, queue);
-                self.rate = self.rate.map(|rate| PARAMS.yielding * rate);
+                self.rate = Some(PARAMS.yielding * drain.then);
                 self.queue.overflowed(overflowed_s(model, now));
                 let from = now + 2 * round_ns(model) + model.probes.longest_ns(0);
                 model.probes.forget_losses();
@@ -87,5 +87,29 @@ impl Adaptive {
             return self.enter_follow(now, model, Why::Clean);
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adaptive::capacity::Capacity;
+    use crate::config::Config;
+
+    #[test]
+    fn a_queue_that_drops_probes_lowers_the_rate_by_a_little() {
+        let mut model = NetworkModel::new(Config::of_one_stream(), 20_000_000);
+        let now = 3_000_000_000;
+        for at in (0..=now).step_by(10_000_000) {
+            model.bytes.add(at, at / 8);
+            model.probes.back(at, if at < now - 100_000_000 { 20_000_000 } else { 50_000_000 });
+        }
+        let capacity = Capacity::measured(1e9, true);
+        let mut adaptive = Adaptive { capacity, mode: Mode::Hold, rate: Some(0.98e9), ..Adaptive::new(0) };
+        adaptive.lost_lately.observe(now, &model);
+        (model.probes.lost(), model.probes.lost());
+        model.retransmits = 10_000;
+        assert_eq!(adaptive.congestion(now, &mut model), Some(Why::Congested));
+        assert!(adaptive.rate.is_some_and(|rate| (0.8e9..0.9e9).contains(&rate)), "{:?}", adaptive.rate);
     }
 }

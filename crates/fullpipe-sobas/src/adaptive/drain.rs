@@ -62,7 +62,7 @@ impl Adaptive {
         }
         self.rate = Some(drain.then);
         if self.is_lossy_at(drain.then) {
-            return self.enter(Mode::Lossy, Why::Drained);
+            return self.enter_lossy(now, model, Why::Drained);
         }
         self.queue_trial.unsteady(now, model);
         self.enter_follow(now, model, Why::Drained)

@@ -25,7 +25,7 @@ impl Adaptive {
         }
         let given = given_bps(model, now)?;
         self.losses.ignored_until = now + 2 * round_ns(model);
-        self.losses.events += 1;
+        self.losses.latest = [Some(now), self.losses.latest[0]];
         // Longer than the queue that was let stand until now.
         let too_long = overflowed_s(model, now) > self.high(model);
         if let Some(why) = self.unlimit_after_loss(now, model, given) {

@@ -8,8 +8,8 @@
 //! is aimed at.
 
 use super::measure::{given_bps, overflowed_s, queued_bps, round_ns};
-use super::mode::Mode;
-use super::params::{RATE, SIGHT};
+use super::mode::{Follow, Lossy, Mode};
+use super::params::{ALONE, RATE, SIGHT};
 use super::question::Question;
 use super::state::Adaptive;
 use crate::event::Why;
@@ -19,8 +19,8 @@ use crate::network_model::NetworkModel;
 const BELOW: f64 = 0.7;
 /// A transfer that is paced to at most this fraction of the capacity has not overflowed a queue, whatever it has reached.
 const PACED_BELOW: f64 = 0.96;
-/// A queue through which the path gives this fraction of the capacity or more is the transfer's own.
-const ALONE: f64 = 0.9;
+/// Factor for the rate in each round in which no queue stands, until the capacity is reached: others whom a queue showed may have left.
+const RISE: f64 = 1.01;
 
 impl Adaptive {
     /// Looks whether losses are the path's own; then nothing but pacing limits the sender.
@@ -62,13 +62,23 @@ impl Adaptive {
     /// The path loses segments by itself: nothing but pacing limits the sender, which is to bear them.
     fn bear_losses(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
         self.losses.retransmits = model.retransmits;
-        self.rate = Some(self.capacity.cap().min(RATE.of_capacity * self.capacity.trained));
+        self.rate = Some(self.lossy_rate());
         self.ceiling = Default::default();
         self.others.present = false;
         self.queue_trial.end(now, &mut self.queue);
         model.probes.forget_losses();
         self.change_sender(model);
-        self.enter(Mode::Lossy, Why::RandomLoss)
+        self.enter_lossy(now, model, Why::RandomLoss)
+    }
+
+    /// Bears losses, and decides next once the effect of this decision is seen.
+    pub(super) fn enter_lossy(&mut self, now: u64, model: &NetworkModel, why: Why) -> Option<Why> {
+        self.enter(Mode::Lossy(Lossy { next: now + round_ns(model) }), why)
+    }
+
+    /// Rate to aim at where nobody else uses the path, bit/s.
+    fn lossy_rate(&self) -> f64 {
+        self.capacity.cap().min(RATE.of_capacity * self.capacity.trained)
     }
 
     /// Has the sender change to a congestion control that bears losses, if it may.
@@ -85,13 +95,35 @@ impl Adaptive {
         self.random_loss.known && given >= ALONE * self.capacity.trained
     }
 
-    /// The path loses segments by itself. Only a queue shows that others have come, or that the path carries less.
-    pub(super) fn lossy(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
+    /// The path loses segments by itself. Only a queue shows that others have come, or that the path carries less; the rate rises
+    /// again while none stands.
+    pub(super) fn lossy(&mut self, now: u64, model: &mut NetworkModel, lossy: Lossy) -> Option<Why> {
         let queue = self.standing_queue(model, now, SIGHT.standing_ns)?;
         if queue <= self.high_beside_trains(now, model) {
+            self.repeated_drains = Default::default();
+            if now >= lossy.next && queue <= self.low(model) {
+                self.raise_lossy(now, model);
+            }
             return self.remeasure(now, model);
+        }
+        if now < lossy.next {
+            return None;
+        }
+        if self.repeated_drains.are_in_vain(queue) {
+            let why = self.accept_delay(now, model, Follow::new(now));
+            return if self.is_lossy_at(self.rate?) { self.enter_lossy(now, model, why?) } else { why };
         }
         let given = queued_bps(model, now)?;
         self.drain_queue(now, model, given, queue, Why::Queue)
+    }
+
+    /// Raises the rate a little where the transfer has what it aims at, up to what it has alone.
+    fn raise_lossy(&mut self, now: u64, model: &NetworkModel) {
+        let (Some(rate), Some(received)) = (self.rate, model.recent_bps(now)) else { return };
+        let most = self.lossy_rate();
+        if rate < most && received >= RATE.sender_limited * rate {
+            self.rate = Some((RISE * rate).min(most));
+            self.mode = Mode::Lossy(Lossy { next: now + round_ns(model) });
+        }
     }
 }

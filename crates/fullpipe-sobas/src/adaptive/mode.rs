@@ -13,7 +13,7 @@ pub(super) enum Mode {
     Yield(Yield),
     Disabled(Disabled),
     Unlimited(Unlimited),
-    Lossy,
+    Lossy(Lossy),
 }
 
 impl Mode {
@@ -28,7 +28,7 @@ impl Mode {
             Mode::Yield(_) => State::Yield,
             Mode::Disabled(_) => State::Disabled,
             Mode::Unlimited(_) => State::Free,
-            Mode::Lossy => State::Lossy,
+            Mode::Lossy(_) => State::Lossy,
         }
     }
 }
@@ -99,6 +99,13 @@ pub(super) struct Yield {
     pub from: u64,
     /// Rate afterwards, bit/s.
     pub then: f64,
+}
+
+/// The path loses segments by itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lossy {
+    /// When the effect of the last decision is seen.
+    pub next: u64,
 }
 
 /// Nothing is limited, because others congest the path.

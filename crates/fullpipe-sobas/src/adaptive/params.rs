@@ -50,6 +50,9 @@ pub(super) const RATE: RateParams = RateParams {
     min_share: 0.1,
 };
 
+/// A queue through which the path gives this fraction of the capacity or more is the transfer's own.
+pub(super) const ALONE: f64 = 0.9;
+
 /// How a queue is recognised.
 pub(super) struct SightParams {
     /// A queue counts as standing if no probe of this period escaped it, nanoseconds: four probe intervals and a half.

@@ -79,6 +79,10 @@ impl RandomLoss {
     pub fn unexplained(&mut self, now: u64, model: &NetworkModel) -> u32 {
         if self.rounds == 0 || now > self.first.saturating_add(within_ns(model)) {
             (self.rounds, self.first) = (0, now);
+            // What was free then may have been taken since.
+            if matches!(self.rest, Rest::Free) {
+                self.rest = Rest::Unasked;
+            }
         }
         self.rounds += 1;
         self.rounds
@@ -121,4 +125,27 @@ impl RandomLoss {
 
 fn within_ns(model: &NetworkModel) -> u64 {
     PARAMS.within_rtts * model.probes.base_ns() + PARAMS.within_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn what_was_free_an_hour_ago_proves_nothing() {
+        let model = NetworkModel::new(Config::of_one_stream(), 20_000_000);
+        let mut losses = RandomLoss::default();
+        losses.unexplained(0, &model);
+        losses.rest = Rest::Free;
+        let hour = 3_600_000_000_000;
+        for at in [hour, hour + 100_000_000] {
+            losses.unexplained(at, &model);
+            assert!(!losses.take_proof() && losses.should_ask(at));
+        }
+        // Within a second it does.
+        losses.rest = Rest::Free;
+        losses.unexplained(hour + 200_000_000, &model);
+        assert!(losses.take_proof());
+    }
 }

@@ -6,7 +6,7 @@
 
 use super::params::{RATE, SIGHT};
 use crate::network_model::NetworkModel;
-use crate::trains::{Dispersion, MIN_ASKING_PPS, MIN_PACED_PACKETS, TRAIN_COUNT};
+use crate::trains::{Dispersion, MIN_PACED_PACKETS, TRAIN_COUNT};
 
 /// How often trains ask, and what is believed.
 struct Params {
@@ -103,7 +103,7 @@ impl Remeasure {
             Stage::Waiting(due) if now >= due => {
                 // Few packets, as this happens again and again: 24 KB.
                 model.trains.ask(MIN_PACED_PACKETS);
-                let more = (PARAMS.more * known).max(MIN_ASKING_PPS * model.packet_bits());
+                let more = PARAMS.more * known;
                 let until = now + trains_ns + answers_ns;
                 (self.stage, self.queued_until) = (Stage::Asking { until, more }, until + apart_ns(model, known));
             }

@@ -151,7 +151,7 @@ impl SlowStart {
         let free = question.free_bps(model, at.capacity.unwrap_or(at.rate).max(at.rate));
         self.schedule(now, model, has);
         // Trains that were lost or never sent say nothing.
-        let free = free?;
+        let free = free?.max(RATE.min_share * at.rate);
         let rate = if free < at.rate { at.rate.min(RATE.of_available * free) } else { at.rate };
         if rate < PARAMS.worth * has {
             return Some(Decision::Share(at.rate.min(has.max(rate))));
@@ -165,5 +165,33 @@ impl SlowStart {
         let helped = self.most >= PARAMS.helped * self.from;
         let wait = if helped { short } else { (2 * self.wait).clamp(short, PARAMS.max_wait_ns.max(short)) };
         *self = SlowStart { below: None, after: now + wait, wait, from: received, most: received, ..*self };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::trains::{Own, Train};
+
+    #[test]
+    fn trains_beside_a_pause_do_not_lower_the_rate_to_nothing() {
+        let mut model = NetworkModel::new(Config::of_one_stream(), 20_000_000);
+        for at in (0..=2_000_000_000).step_by(10_000_000) {
+            model.bytes.add(at, 0);
+        }
+        let now = 2_000_000_000;
+        let question = Question::ask(now, &mut model, 1e9, 0.0);
+        // Sent at the capacity, beside as much again.
+        for _ in 0..5 {
+            let arrivals_ns = (0..32).map(|i| i * 46_336).collect();
+            let question = model.trains.question();
+            let train = Train { sent_span_ns: 31 * 11_584, sent: 32, over_ns: 370_688, question, arrivals_ns };
+            model.trains.add(&train, Own::default());
+        }
+        let at = Situation { rate: 1e9, capacity: Some(1e9), queue: Some(0.0), low: 1e-4, limit_is_fresh: false };
+        let mut start = SlowStart { question: Some(question), ..SlowStart::new(0) };
+        let decision = start.step(now, &mut model, at);
+        assert!(matches!(decision, Some(Decision::Restart(rate)) if rate >= 0.05e9), "{decision:?}");
     }
 }

@@ -3,6 +3,7 @@
 //! back, many have more than few.
 
 use super::mode::Mode;
+use super::params::RATE;
 use super::state::Adaptive;
 use crate::network_model::NetworkModel;
 
@@ -11,12 +12,12 @@ const INITIAL_WINDOW: f64 = 10.0;
 /// Least window of each of many streams, segments: with fewer in flight TCP sees no loss before its timer ends
 /// (three duplicate acknowledgements, RFC 5681, section 3.2).
 const LEAST_WINDOW: f64 = 3.0;
-/// Losses after which a transfer counts as held back by them.
-const LOSSES: u32 = 2;
+/// Two losses within this time hold a transfer back, if it does not reach its rate either, nanoseconds.
+const LOSSES_NS: u64 = 60_000_000_000;
 
 impl Adaptive {
     /// Number of streams that are of use now, at least those that send already.
-    fn wanted_streams(&self, model: &NetworkModel) -> u16 {
+    fn wanted_streams(&self, now: u64, model: &NetworkModel) -> u16 {
         let config = &model.config;
         let most = config.streams.saturating_add(config.spare);
         // What is aimed at, which leaves others theirs.
@@ -25,21 +26,28 @@ impl Adaptive {
         let segments = in_flight / f64::from(config.mss);
         // A sender that has changed to BBR, or that can start up again after losses, is not held back by them. Beside others
         // more streams would only take from them.
-        let held_back = config.decrease > 0.0 && !config.restart && !self.others.present;
+        let may = config.decrease > 0.0 && !config.restart && !self.is_beside_others();
         let each = match self.mode {
-            Mode::Lossy if held_back => LEAST_WINDOW,
-            _ if held_back && self.losses.events >= LOSSES => LEAST_WINDOW,
+            Mode::Lossy(_) if may => LEAST_WINDOW,
+            _ if may && self.is_held_back(now, model) => LEAST_WINDOW,
             Mode::Start => INITIAL_WINDOW,
             _ => return config.streams,
         };
         ((segments / each) as u16).clamp(config.streams, most)
     }
 
+    /// Whether losses of late keep the transfer below its rate.
+    fn is_held_back(&self, now: u64, model: &NetworkModel) -> bool {
+        let lately = self.losses.latest[1].is_some_and(|at| now.saturating_sub(at) <= LOSSES_NS);
+        let (Some(received), Some(rate)) = (model.recent_bps(now), self.rate) else { return false };
+        lately && received < RATE.started * rate
+    }
+
     /// Counts the streams that are wanted as sending.
-    pub fn take_spare_streams(&self, model: &mut NetworkModel) {
+    pub fn take_spare_streams(&self, now: u64, model: &mut NetworkModel) {
         let config = &mut model.config;
         if config.spare > 0 && config.pacing {
-            let (before, wanted) = (config.streams, self.wanted_streams(model));
+            let (before, wanted) = (config.streams, self.wanted_streams(now, model));
             model.config.spare -= wanted - before;
             model.config.streams = wanted;
         }

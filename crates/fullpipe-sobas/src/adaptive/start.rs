@@ -157,8 +157,10 @@ impl Adaptive {
         self.ceiling = Default::default();
         self.queue.set_target(model, capacity);
         // A path that loses segments by itself still does.
-        let mode = if matches!(self.mode, Mode::Lossy) { Mode::Lossy } else { Mode::Start };
-        self.enter(mode, Why::Trains)
+        if matches!(self.mode, Mode::Lossy(_)) {
+            return self.enter_lossy(now, model, Why::Trains);
+        }
+        self.enter(Mode::Start, Why::Trains)
     }
 
     /// Restarts slow start where losses have left TCP below the rate.

@@ -6,7 +6,7 @@ use super::first_trains::FirstTrains;
 use super::lost_lately::LostLately;
 use super::measure::round_ns;
 use super::mode::{Estimate, Follow, Mode};
-use super::params::{BURSTS, MAX_BURST_BYTES, RATE};
+use super::params::{ALONE, BURSTS, MAX_BURST_BYTES, RATE};
 use super::queue::Queue;
 use super::queue_trial::QueueTrial;
 use super::raise::Raise;
@@ -66,8 +66,8 @@ pub(super) struct Losses {
     pub ignored_until: u64,
     /// Losses while TCP started up.
     pub while_starting: u32,
-    /// Number of all losses, those of two rounds counted once.
-    pub events: u32,
+    /// When the latest two losses were seen, the later one first; those of two rounds are one.
+    pub latest: [Option<u64>; 2],
 }
 
 impl Adaptive {
@@ -83,7 +83,7 @@ impl Adaptive {
             ceiling: Ceiling::default(),
             others: Others::default(),
             first_trains: FirstTrains::default(),
-            losses: Losses { retransmits: 0, ignored_until: now, while_starting: 0, events: 0 },
+            losses: Losses { retransmits: 0, ignored_until: now, while_starting: 0, latest: [None; 2] },
             lost_lately: LostLately::default(),
             random_loss: RandomLoss::default(),
             noisy: false,
@@ -95,6 +95,10 @@ impl Adaptive {
     }
 
     pub(super) fn enter(&mut self, mode: Mode, why: Why) -> Option<Why> {
+        if matches!(self.mode, Mode::Start) && !matches!(mode, Mode::Start) {
+            // A later start must not take the trains of the first for news.
+            self.others.search_is_over = true;
+        }
         self.mode = mode;
         Some(why)
     }
@@ -109,6 +113,12 @@ impl Adaptive {
         if let Mode::Follow(follow) = &mut self.mode {
             *follow = Follow::new(follow.next);
         }
+    }
+
+    /// Whether others are known to use the path: trains have shown them, or they leave less than a part of the capacity.
+    pub(super) fn is_beside_others(&self) -> bool {
+        let follows = matches!(self.mode, Mode::Follow(_) | Mode::Drain(_) | Mode::Yield(_));
+        self.others.present || follows && self.rate.is_some_and(|rate| rate < ALONE * self.capacity.trained)
     }
 
     /// Highest rate to aim at, bit/s.

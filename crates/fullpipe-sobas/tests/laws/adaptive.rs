@@ -532,10 +532,12 @@ fn a_path_that_becomes_faster_is_filled() {
         (0.3, 20.0, 0.0),
         (0.3, 90.0, 0.0),
         (0.3, 20.0, 1e-3),
-        // Trains take long here: one takes 4 ms, and 0.3 s until it has drained.
+        // Trains take long here: at 50 Mb/s 0.3 s until one has drained.
         (0.1, 4.0, 0.0),
         (0.05, 4.0, 0.0),
         (0.05, 20.0, 0.0),
+        (0.02, 90.0, 0.0),
+        (0.01, 183.0, 0.0),
     ] {
         for cc in [Cc::Reno, Cc::Cubic] {
             let faster = gbps / 0.3 * 1e9;
@@ -543,7 +545,7 @@ fn a_path_that_becomes_faster_is_filled() {
             path.loss = loss;
             let mut s = Sim::new(path, cc, adaptive()).run(4.0);
             s.path.bps = faster;
-            let asking_s = if gbps < 0.3 { 8.0 } else { 0.0 };
+            let asking_s: f64 = if gbps < 0.3 { (0.6 / gbps).max(8.0) } else { 0.0 };
             let settled = 2.0 + asking_s + 20.0 * rtt * 1e-3;
             let s = s.run(4.0 + settled + 1.0);
             let share = s.share(4.0 + settled, s.now);
@@ -652,12 +654,67 @@ fn spare_streams_send_as_far_as_the_path_has_room_for_their_first_windows() {
 #[test]
 fn beside_others_losses_add_no_streams() {
     let spare = Config { spare: 63, change: false, restart: false, ..config(Algorithm::Adaptive) };
-    let shared = Path::new(0.97, 20.0, 100e3).cross(Cross::Udp { bps: 400e6, from: 0.0, to: 1e9 });
-    let sim = Sim::new(shared, Cc::Cubic, Some(spare)).run(20.0);
-    // What the available rate holds at the start, and no more.
-    assert!(
-        sim.sending.last().is_none_or(|&sending| f64::from(sending) <= 570e6 * 0.02 / 8.0 / 1448.0 / 10.0),
-        "{:?}",
-        sim.sending
-    );
+    // Others of the start, and such as come later.
+    for from in [0.0, 5.0] {
+        let shared = Path::new(0.97, 20.0, 100e3).cross(Cross::Udp { bps: 400e6, from, to: 1e9 });
+        let sim = Sim::new(shared, Cc::Cubic, Some(spare)).run(20.0);
+        assert!(sim.dropped(from, 20.0) > 0.0, "{from}");
+        // What the rate at the start holds, and no more.
+        let free = if from > 0.0 { 970e6 } else { 570e6 };
+        let most = free * 0.02 / 8.0 / 1448.0 / 10.0;
+        assert!(sim.sending.last().is_none_or(|&sending| f64::from(sending) <= most), "{from}: {:?}", sim.sending);
+    }
+}
+
+/// A transfer that has what it aims at is not held back by losses that come once in a while.
+#[test]
+fn losses_far_apart_add_no_streams() {
+    let spare = Config { spare: 63, change: false, restart: false, ..config(Algorithm::Adaptive) };
+    let mut sim = Sim::new(Path::new(0.1, 20.0, 250e3), Cc::Cubic, Some(spare)).run(5.0);
+    let before = sim.sending.clone();
+    for _ in 0..3 {
+        sim.path.loss = 3e-3;
+        let dropped = sim.dropped(0.0, sim.now);
+        while sim.dropped(0.0, sim.now) == dropped {
+            let until = sim.now + 0.001;
+            sim = sim.run(until);
+        }
+        sim.path.loss = 0.0;
+        let until = sim.now + 65.0;
+        sim = sim.run(until);
+    }
+    assert_eq!(sim.sending, before);
+}
+
+/// A queue that others have left is drained once, and what the drain took comes back.
+#[test]
+fn who_bears_losses_has_its_rate_back_when_others_leave() {
+    for cc in [Cc::Reno, Cc::Cubic] {
+        let mut path = Path::new(1.0, 90.0, 0.0).cross(Cross::Udp { bps: 0.08e9, from: 6.0, to: 7.0 });
+        (path.queue, path.loss) = (path.bdp(), 1e-3);
+        let s = Sim::new(path, cc, adaptive()).run(15.0);
+        let what = format!("{cc:?}: {:?}", s.events);
+        assert!(s.events.iter().any(|e| e.why == Why::RandomLoss && e.at_ns < 6_000_000_000), "{what}");
+        assert_eq!(s.state(), Some(State::Lossy), "{what}");
+        assert!(s.share(12.0, 15.0) >= 0.95, "{what}: {}", s.share(12.0, 15.0));
+        let drains = s.events.iter().filter(|e| e.state == State::Drain && e.at_ns > 6_000_000_000).count();
+        assert!((1..=3).contains(&drains), "{what}");
+    }
+}
+
+/// A firewall may shut UDP while a transfer runs. The sender's own figures then stand in for probes.
+#[test]
+fn where_udp_ceases_others_are_still_followed() {
+    for cc in [Cc::Reno, Cc::Cubic] {
+        let mut path = Path::new(0.97, 20.0, 0.0).cross(Cross::Udp { bps: 0.5e9, from: 3.0, to: 8.0 });
+        path.queue = path.bdp();
+        let mut s = Sim::new(path, cc, adaptive()).run(5.0);
+        s.udp = false;
+        s.sobas.as_mut().unwrap().set_trains(false);
+        let s = s.run(18.0);
+        let what = format!("{cc:?}: {:?}", s.events);
+        assert!(s.share(6.0, 8.0) >= 0.9 * 0.47 / 0.97, "{what}: {}", s.share(6.0, 8.0));
+        assert!(s.share(14.0, 18.0) >= 0.9, "{what}: {}", s.share(14.0, 18.0));
+        assert!(!matches!(s.state(), Some(State::Yield | State::Disabled)), "{what}");
+    }
 }

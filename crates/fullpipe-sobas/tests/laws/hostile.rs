@@ -19,7 +19,8 @@ fn train(random: &mut Pcg64Mcg) -> Train {
         arrivals_ns.sort_unstable();
     }
     let over_ns = if random.random_bool(0.5) { 0 } else { any(random) };
-    Train { sent_span_ns: any(random), sent: any(random) as u16, over_ns, arrivals_ns }
+    let question = random.random_range(0..4);
+    Train { sent_span_ns: any(random), sent: any(random) as u16, over_ns, question, arrivals_ns }
 }
 
 fn one(seed: u64) {

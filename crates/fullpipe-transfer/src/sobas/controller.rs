@@ -35,6 +35,14 @@ struct Limits {
     window_limited_over_ns: u64,
     /// A stream counts as idle if nothing arrived on it for this time in addition to a round trip, nanoseconds.
     idle_ns: u64,
+    /// UDP has ceased to pass if no probe came back for this time in addition to two round trips, nanoseconds. The sender reports
+    /// its streams' statistics over the control connection by then.
+    udp_silent_ns: u64,
+    /// Time between probes from then on, nanoseconds. They find out whether it passes again, and keep the sender from reporting
+    /// for half a second.
+    silent_probes_ns: u64,
+    /// Most datagrams and messages that are taken in at a time: the other end may send faster than they are read.
+    at_once: usize,
 }
 
 const LIMITS: Limits = Limits {
@@ -45,6 +53,9 @@ const LIMITS: Limits = Limits {
     window_limited_fraction: 0.5,
     window_limited_over_ns: 20_000_000,
     idle_ns: 30_000_000,
+    udp_silent_ns: 1_500_000_000,
+    silent_probes_ns: 5_000_000_000,
+    at_once: 256,
 };
 
 /// A packet train that was asked for.
@@ -60,6 +71,8 @@ struct ExpectedTrain {
     asked: u16,
     /// The time over which they were to be spread, nanoseconds; zero for back to back.
     over_ns: u64,
+    /// The question that it was asked for.
+    question: u32,
 }
 
 /// The receiving end's shell around [`Sobas`].
@@ -75,8 +88,11 @@ pub(super) struct Controller {
     windows: actuators::Windows,
     /// Probes without an echo: when each left, by its number, nanoseconds.
     outstanding_probes: BTreeMap<u32, u64>,
-    /// Number of the next probe.
+    /// Number of the next probe, and when the last one left, nanoseconds.
     next_probe: u32,
+    probed: u64,
+    /// When a probe last came back, nanoseconds.
+    echoed: u64,
     /// Packet trains that are not complete, by number.
     trains: BTreeMap<u32, ExpectedTrain>,
     /// Number of the next train.
@@ -142,11 +158,11 @@ impl Controller {
         (streams, sending): (Arc<Streams>, u16),
         counters: Arc<Counters>,
     ) -> Controller {
-        let (tell, sender_stats) = mpsc::channel();
+        let (tell, sender_stats) = mpsc::sync_channel(LIMITS.at_once);
         session.on_sizing(move |message| {
             if let Message::SenderStats(seen) = message {
-                // The controller may have ended already.
-                let _ = tell.send(seen);
+                // The controller may have ended already, or have more to read than it can.
+                let _ = tell.try_send(seen);
             }
         });
         let max_window = setup::max_window(setup.buffer).saturating_mul(streams.len() as u64);
@@ -162,6 +178,8 @@ impl Controller {
             sender_stats,
             outstanding_probes: BTreeMap::new(),
             next_probe: 0,
+            probed: 0,
+            echoed: sys::now_ns(),
             trains: BTreeMap::new(),
             next_train: UNASKED_TRAINS,
             next_unasked: 0,
@@ -235,10 +253,11 @@ impl Controller {
         self.note(SizingEvent::Began { law, udp: met.is_some(), mss, largest: self.max_window });
         let mut sobas = Sobas::new(config, self.setup.rtt_ns, sys::now_ns());
         let mut kept = self.began;
+        self.echoed = sys::now_ns();
         while !self.session.is_over() {
             let now = sys::now_ns();
             let wait = sobas.next_wake().saturating_sub(now).min(SESSION_CHECK_NS);
-            self.listen(&mut sobas, wait, met.is_some());
+            self.listen(&mut sobas, wait);
             let now = sys::now_ns();
             self.observe(&mut sobas, now);
             for action in sobas.tick(now) {
@@ -251,32 +270,42 @@ impl Controller {
         }
     }
 
+    /// Whether UDP does not pass, or no longer.
+    fn is_udp_silent(&self, now: u64) -> bool {
+        self.setup.udp.is_none()
+            || now.saturating_sub(self.echoed) > LIMITS.udp_silent_ns.saturating_add(2 * self.setup.rtt_ns)
+    }
+
     /// Waits at most `wait` nanoseconds, and takes in the datagrams and messages that arrive.
-    fn listen(&mut self, sobas: &mut Sobas, wait: u64, udp: bool) {
-        if udp {
-            if let Some(udp) = &self.setup.udp {
-                udp.wait(wait);
-            }
-            while let Some(came) = self.setup.udp.as_mut().and_then(Udp::next) {
+    fn listen(&mut self, sobas: &mut Sobas, wait: u64) {
+        let mut first = None;
+        if let Some(udp) = &self.setup.udp {
+            udp.wait(wait);
+            for _ in 0..LIMITS.at_once {
+                let Some(came) = self.setup.udp.as_mut().and_then(Udp::next) else { break };
                 self.received(sobas, came);
             }
-            while let Ok(seen) = self.sender_stats.try_recv() {
-                self.take_stats(sobas, sys::now_ns(), seen);
-            }
-            return;
-        }
-        match self.sender_stats.recv_timeout(Duration::from_nanos(wait)) {
-            Ok(seen) => {
-                let now = sys::now_ns();
-                if seen.rtt_us > 0 && seen.rtt_us < u32::MAX {
-                    sobas.observe(now, Observation::Probe { rtt_ns: u64::from(seen.rtt_us) * 1000 });
+            sobas.set_trains(!self.is_udp_silent(sys::now_ns()));
+        } else {
+            match self.sender_stats.recv_timeout(Duration::from_nanos(wait)) {
+                Ok(seen) => first = Some(seen),
+                Err(mpsc::RecvTimeoutError::Timeout) => return,
+                // The session is ending, and this thread with it.
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    std::thread::sleep(Duration::from_nanos(wait));
+                    return;
                 }
-                self.take_stats(sobas, now, seen);
             }
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-            // The session is ending, and this thread with it.
-            Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_nanos(wait)),
         }
+        // Of those that have waited, only the last is of now.
+        let Some(seen) = first.into_iter().chain(self.sender_stats.try_iter().take(LIMITS.at_once)).last() else {
+            return;
+        };
+        let now = sys::now_ns();
+        if self.is_udp_silent(now) && seen.rtt_us > 0 && seen.rtt_us < u32::MAX {
+            sobas.observe(now, Observation::Probe { rtt_ns: u64::from(seen.rtt_us) * 1000 });
+        }
+        self.take_stats(sobas, now, seen);
     }
 
     /// Takes in one datagram.
@@ -288,14 +317,17 @@ impl Controller {
                 if self.outstanding_probes.remove(&n) != Some(sent_ns) {
                     return;
                 }
-                let rtt_ns = now.saturating_sub(sent_ns).saturating_sub(held_ns).saturating_sub(came.waited_ns);
+                self.echoed = now;
+                let rtt_ns = round_trip_ns(now.saturating_sub(sent_ns), held_ns, came.waited_ns);
                 while let Some((&first, _)) = self.outstanding_probes.first_key_value()
                     && first.saturating_add(LIMITS.later_probes) <= n
                 {
                     self.outstanding_probes.remove(&first);
                     sobas.observe(now, Observation::ProbeLost);
                 }
-                sobas.observe(now, Observation::Probe { rtt_ns });
+                if let Some(rtt_ns) = rtt_ns {
+                    sobas.observe(now, Observation::Probe { rtt_ns });
+                }
                 self.take_stats(sobas, now, seen);
             }
             Datagram::Packet { id } => {
@@ -346,7 +378,10 @@ impl Controller {
             && now.saturating_sub(sent) > late
         {
             self.outstanding_probes.remove(&first);
-            sobas.observe(now, Observation::ProbeLost);
+            // Where nothing passes, nothing is lost either.
+            if !self.is_udp_silent(now) {
+                sobas.observe(now, Observation::ProbeLost);
+            }
         }
         let over = |train: &ExpectedTrain| {
             train.sent.is_some_and(|(sent, _)| train.arrivals_ns.len() >= usize::from(sent))
@@ -357,8 +392,8 @@ impl Controller {
         for id in done {
             let Some(train) = self.trains.remove(&id) else { continue };
             let (sent, sent_span_ns) = train.sent.unwrap_or((train.asked, 0));
-            let (over_ns, arrivals_ns) = (train.over_ns, train.arrivals_ns);
-            sobas.observe(now, Observation::Train(Train { sent_span_ns, sent, over_ns, arrivals_ns }));
+            let ExpectedTrain { over_ns, question, arrivals_ns, .. } = train;
+            sobas.observe(now, Observation::Train(Train { sent_span_ns, sent, over_ns, question, arrivals_ns }));
         }
     }
 
@@ -384,24 +419,46 @@ impl Controller {
                 let _ = self.session.send(&Message::BearLosses);
             }
             Action::SendProbe => {
-                if self.setup.udp.is_some() {
-                    // Read again now: the time for reading the streams is no part of the round trip.
-                    let (n, now) = (self.next_probe, sys::now_ns());
+                // Read again now: the time for reading the streams is no part of the round trip.
+                let (n, now) = (self.next_probe, sys::now_ns());
+                let apart = if self.is_udp_silent(now) { LIMITS.silent_probes_ns } else { 0 };
+                if self.setup.udp.is_some() && now >= self.probed + apart {
+                    self.probed = now;
                     self.next_probe = self.next_probe.wrapping_add(1);
                     self.outstanding_probes.insert(n, now);
                     self.send(&Datagram::Probe { n, sent_ns: now });
                 }
             }
-            Action::SendTrain { packets, bytes, over_ns } => {
+            Action::SendTrain { packets, bytes, over_ns, question } => {
                 let (id, last_ns) = (self.next_train, sys::now_ns());
                 self.next_train = self.next_train.wrapping_add(1);
-                self.trains.insert(id, ExpectedTrain { asked: packets, over_ns, last_ns, ..ExpectedTrain::default() });
+                let train = ExpectedTrain { asked: packets, over_ns, question, last_ns, ..ExpectedTrain::default() };
+                self.trains.insert(id, train);
                 self.send(&Datagram::Train { id, packets, bytes, over_ns });
             }
             Action::Note(mut event) => {
                 event.at_ns = event.at_ns.saturating_sub(self.began);
                 self.note(SizingEvent::Decided(event));
             }
+        }
+    }
+}
+
+/// The round-trip time of a probe that came back after `elapsed_ns`, of which it waited `held_ns` at the sender and `waited_ns` here;
+/// none if these waits are longer. Those are by the clock of arrivals, which steps, and goes on while a host is suspended.
+fn round_trip_ns(elapsed_ns: u64, held_ns: u64, waited_ns: u64) -> Option<u64> {
+    elapsed_ns.checked_sub(held_ns.saturating_add(waited_ns)).filter(|rtt_ns| *rtt_ns > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::round_trip_ns;
+
+    #[test]
+    fn a_host_that_was_suspended_has_seen_no_round_trip() {
+        assert_eq!(round_trip_ns(21_000_000, 500_000, 500_000), Some(20_000_000));
+        for (held, waited) in [(0, 60_000_000_000), (60_000_000_000, 0), (u64::MAX, 1), (20_500_000, 500_000)] {
+            assert_eq!(round_trip_ns(21_000_000, held, waited), None);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullpipe_net::sys;
+use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_sobas::{
     FIRST_TRAIN_PACKETS, MAX_TRAIN_PACKET_BYTES, MAX_TRAIN_PACKETS, PROBE_BYTES, PROBE_INTERVAL_NS, first_pacing_bps,
 };
@@ -136,15 +137,7 @@ impl Responder {
     /// The streams' statistics, read anew if they are old.
     fn stats(&mut self, now: u64) -> SenderStats {
         if self.stats.0 == 0 || now.saturating_sub(self.stats.0) >= LIMITS.stats_ns {
-            let mut seen = SenderStats { rtt_us: u32::MAX, ..SenderStats::default() };
-            let mut busy = 0;
-            for info in self.streams.iter().filter_map(|stream| tcp_info(&**stream)) {
-                seen.retransmits += info.get("total_retrans").unwrap_or(0);
-                seen.window_limited_us += info.get("rwnd_limited").unwrap_or(0);
-                let rtt = info.get("rtt").and_then(|us| u32::try_from(us).ok()).filter(|us| *us > 0);
-                seen.rtt_us = seen.rtt_us.min(rtt.unwrap_or(u32::MAX));
-                busy += usize::from(is_busy(&info));
-            }
+            let (seen, busy) = sum(self.streams.iter().filter_map(|stream| tcp_info(&**stream)));
             if let Some(pacing) = &self.pacing {
                 pacing.busy(&self.streams, busy);
             }
@@ -252,9 +245,28 @@ impl Responder {
     }
 }
 
+/// The statistics of all streams together, and how many of them send. Only those tell the path's round-trip time: the kernel's figure
+/// for one that sends nothing is that of its handshake, or of its last data.
+fn sum(streams: impl Iterator<Item = TcpInfo>) -> (SenderStats, usize) {
+    let mut seen = SenderStats { rtt_us: u32::MAX, ..SenderStats::default() };
+    let mut busy = 0;
+    for info in streams {
+        seen.retransmits += info.get("total_retrans").unwrap_or(0);
+        seen.window_limited_us += info.get("rwnd_limited").unwrap_or(0);
+        if is_busy(&info) {
+            busy += 1;
+            let rtt = info.get("rtt").and_then(|us| u32::try_from(us).ok()).filter(|us| *us > 0);
+            seen.rtt_us = seen.rtt_us.min(rtt.unwrap_or(u32::MAX));
+        }
+    }
+    (seen, busy)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{IpAddr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
 
     use fullpipe_net::stream::DataStream;
     use fullpipe_net::stream::tcp::TcpDataStream;
@@ -281,6 +293,20 @@ mod tests {
         let session = Session::new(String::new(), Box::new(std::io::sink()));
         let streams = Arc::new([TcpDataStream::new(stream).handle()]);
         (Responder::new(&session, setup, (streams, 0), Arc::default()), far)
+    }
+
+    #[test]
+    fn only_streams_that_send_tell_the_round_trip_time() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let [idle, busy] = [(), ()].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        busy.set_nonblocking(true).unwrap();
+        // Nobody reads it, so that some of it waits.
+        while (&busy).write(&[0; 1 << 16]).is_ok() {}
+        let info = |stream: &TcpStream| TcpInfo::read(stream.as_fd()).unwrap();
+        assert_eq!(sum([info(&idle)].into_iter()), (SenderStats { rtt_us: u32::MAX, ..SenderStats::default() }, 0));
+        let rtt_us = info(&busy).get("rtt").unwrap();
+        let (seen, count) = sum([info(&idle), info(&busy)].into_iter());
+        assert_eq!((u64::from(seen.rtt_us), count), (rtt_us, 1));
     }
 
     #[test]

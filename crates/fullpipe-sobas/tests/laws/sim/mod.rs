@@ -160,7 +160,7 @@ struct Ack {
 
 enum Later {
     Probe { sent: f64 },
-    Train { packets: u16, over_ns: u64 },
+    Train { packets: u16, over_ns: u64, question: u32 },
     Pacing(Option<u64>),
     SlowStart,
     BearLosses,
@@ -191,7 +191,7 @@ pub struct Sim {
     others: Vec<Other>,
     told: f64,
     /// Whether probes and trains get through; else what the sender tells of its TCP stands in for probes.
-    udp: bool,
+    pub udp: bool,
     full: bool,
     /// What the transfer sent over the last 10 ms or so, bit/s.
     own: f64,
@@ -371,9 +371,10 @@ impl Sim {
                 Later::SlowStart => self.tcp.ssthresh = f64::INFINITY,
                 Later::BearLosses => (self.tcp.bears, self.tcp.ssthresh) = (true, f64::INFINITY),
                 Later::Seen(observation) => sobas.observe(ns, observation),
+                Later::Probe { .. } | Later::Train { .. } if !self.udp => {}
                 Later::Probe { sent } => self.echo(now, half, sent),
                 Later::Train { .. } if self.deaf => {}
-                Later::Train { packets, over_ns } => self.train(now, half, packets, over_ns),
+                Later::Train { packets, over_ns, question } => self.train((now, half), packets, over_ns, question),
             }
         }
         if now - self.told > if self.udp { 0.05 } else { TELL } {
@@ -396,8 +397,8 @@ impl Sim {
                     Action::BearLosses => self.later.push((now + half, Later::BearLosses)),
                     Action::SendProbe if !self.udp => {}
                     Action::SendProbe => self.later.push((now + half, Later::Probe { sent: now })),
-                    Action::SendTrain { packets, over_ns, .. } => {
-                        self.later.push((now + half, Later::Train { packets, over_ns }));
+                    Action::SendTrain { packets, over_ns, question, .. } => {
+                        self.later.push((now + half, Later::Train { packets, over_ns, question }));
                     }
                     Action::Note(event) => self.events.push(event),
                 }
@@ -418,7 +419,7 @@ impl Sim {
         self.later.push((back, Later::Seen(Observation::Probe { rtt_ns: (rtt * 1e9) as u64 })));
     }
 
-    fn train(&mut self, now: f64, half: f64, packets: u16, over_ns: u64) {
+    fn train(&mut self, (now, half): (f64, f64), packets: u16, over_ns: u64, question: u32) {
         let asked = f64::from(packets) * MSS * 8.0 / (over_ns as f64 * 1e-9);
         let line = (self.path.bps * LINE).min(asked);
         let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum::<f64>() + self.beside_bps;
@@ -440,7 +441,7 @@ impl Sim {
         self.enqueue(Parcel { udp: count as f64 * MSS, entered: now, ..Parcel::default() });
         self.put += count as f64 * MSS;
         let sent_span_ns = (f64::from(packets - 1) * MSS * 8.0 / line * 1e9) as u64;
-        let train = Train { sent_span_ns, sent: packets, over_ns, arrivals_ns };
+        let train = Train { sent_span_ns, sent: packets, over_ns, question, arrivals_ns };
         self.later.push((start + gap * count as f64, Later::Seen(Observation::Train(train))));
     }
 
