@@ -494,7 +494,8 @@ mod tests {
     #[test]
     fn what_answers_an_earlier_question_is_dropped() {
         let mut trains = Trains::default();
-        let paced = |question: u32| Train { over_ns: 400_000, sent_span_ns: 380_000, question, ..train(32, 12_000.0, 0) };
+        let paced =
+            |question: u32| Train { over_ns: 400_000, sent_span_ns: 380_000, question, ..train(32, 12_000.0, 0) };
         trains.ask(MAX_ASKING_PACKETS);
         let first = trains.question();
         trains.ask(MAX_ASKING_PACKETS);

@@ -107,7 +107,8 @@ mod tests {
         let capacity = Capacity::measured(1e9, true);
         let mut adaptive = Adaptive { capacity, mode: Mode::Hold, rate: Some(0.98e9), ..Adaptive::new(0) };
         adaptive.lost_lately.observe(now, &model);
-        (model.probes.lost(), model.probes.lost());
+        model.probes.lost();
+        model.probes.lost();
         model.retransmits = 10_000;
         assert_eq!(adaptive.congestion(now, &mut model), Some(Why::Congested));
         assert!(adaptive.rate.is_some_and(|rate| (0.8e9..0.9e9).contains(&rate)), "{:?}", adaptive.rate);

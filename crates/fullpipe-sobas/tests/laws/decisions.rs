@@ -244,7 +244,13 @@ fn arbitrary_observations_are_answered_as_recorded() {
                     let gap = random.random_range(1_000..200_000);
                     let over_ns = if random.random() { 0 } else { u64::from(packets) * gap };
                     let arrivals_ns = (0..packets).map(|i| now + u64::from(i) * gap).collect();
-                    Observation::Train(Train { sent_span_ns: over_ns, sent: packets, over_ns, question: 0, arrivals_ns })
+                    Observation::Train(Train {
+                        sent_span_ns: over_ns,
+                        sent: packets,
+                        over_ns,
+                        question: 0,
+                        arrivals_ns,
+                    })
                 }
             };
             sobas.observe(now, observation);
