@@ -8,6 +8,8 @@ import json
 import math
 import os
 import zlib
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,7 +195,7 @@ def records_in(folder: Path, pattern: str = "*") -> list[Path]:
 def list_records(path: Path) -> list[Path]:
     """Lists the records of a folder by name; a path to a file gives only that file.
 
-    If the folder itself has neither records nor `runs.parquet`, those of the folders in it are listed.
+    If the folder itself has no records, those of the folders in it are listed.
 
     Raises:
         RecordError: There is no such folder or file.
@@ -203,15 +205,29 @@ def list_records(path: Path) -> list[Path]:
     if not path.is_dir():
         raise RecordError(f"{path}: no such folder or record; run a campaign first, or check the name")
 
-    return records_in(path) or ([] if (path / "runs.parquet").is_file() else records_in(path, "**/*"))
+    return records_in(path) or records_in(path, "**/*")
+
+
+def file_in(folder: Path, file: Path) -> str:
+    """Names a record's file by its path below the folder that is read; a single file by its name."""
+    return str(file.relative_to(folder)) if folder in file.parents else file.name
 
 
 def read_failures(folder: Path) -> list[dict[str, Any]]:
     """Reads the failed runs of a folder, sorted by name; damaged lines are left out."""
-    try:
-        lines = (folder / FAILED).read_bytes().splitlines()
-    except OSError:
-        return []
+    return _failures([folder / FAILED])
+
+
+def list_failures(folder: Path) -> list[dict[str, Any]]:
+    """Reads the failed runs of a folder, or of the folders in it if :func:`list_records` lists those."""
+    return read_failures(folder) if records_in(folder) else _failures(sorted(folder.rglob(FAILED)))
+
+
+def _failures(files: Iterable[Path]) -> list[dict[str, Any]]:
+    lines: list[bytes] = []
+    for file in files:
+        with suppress(OSError):
+            lines += file.read_bytes().splitlines()
     found = (json_object(line) for line in lines)
     named = (f for f in found if f is not None and isinstance(f.get("name"), str))
     return sorted(named, key=lambda f: str(f["name"]))

@@ -21,6 +21,7 @@ from fullpipe.parquet import collect, scan
 from fullpipe.record import (
     SUFFIXES,
     Record,
+    file_in,
     first_damaged_line,
     is_storage,
     list_records,
@@ -160,12 +161,12 @@ def _details(error: Exception) -> str:
     return f" ({said})" if said else ""
 
 
-def _parse(path: Path, record: Record | None) -> _Parsed:
+def _parse(path: Path, record: Record | None, folder: Path) -> _Parsed:
     record = record or read_record(path)
     if why := no_comparison(record.header, record.result):
         raise _LeftOutError(f"{path}: {why}")
     try:
-        row = flatten(record.header, record.result, path.name)
+        row = flatten(record.header, record.result, file_in(folder, path))
         pl.DataFrame([row], schema=RUNS_SCHEMA)
         real = record.header.get("real") or {}
         made = tuple(real.get(key) for key in ("host", "boot", "zero_ns", "ended_unix_s"))
@@ -207,8 +208,8 @@ class _Ids:
         return parsed if name == id_ else parsed.renamed(name)
 
 
-def _parsed(sources: Iterable[_Source], skipped: list[Skipped]) -> Iterator[_Parsed]:
-    """Parses records on all cores and yields them in order; only a few are in memory at a time.
+def _parsed(sources: Iterable[_Source], folder: Path, skipped: list[Skipped]) -> Iterator[_Parsed]:
+    """Parses records of a folder on all cores and yields them in order; only a few are in memory at a time.
 
     Measurements of storage are left out: `fullpipe.storage` reads them.
     """
@@ -227,7 +228,7 @@ def _parsed(sources: Iterable[_Source], skipped: list[Skipped]) -> Iterator[_Par
         for path, record in sources:
             if is_storage(path) if record is None else record.header.get("kind") == "storage":
                 continue
-            waiting.append((path, pool.submit(_parse, path, record)))
+            waiting.append((path, pool.submit(_parse, path, record, folder)))
             if len(waiting) > 2 * cores:
                 yield from take(*waiting.popleft())
         while waiting:
@@ -271,9 +272,9 @@ def read_runs(path: str | os.PathLike[str] | Record | Iterable[Record], samples:
 
     Args:
         path: A folder with `*.ndjson` or `*.ndjson.gz`, one such file, or `runs.parquet`. Parquet is faster,
-            needs `samples.parquet` beside it, and gives no `queue`. In a folder without records, the Parquet
-            files are read, or else the records of the folders in it. Or one or several
-            measurements that :func:`fullpipe.measure` returned.
+            needs `samples.parquet` beside it, and gives no `queue`. In a folder without records, the
+            records of the folders in it are read, or else the Parquet files. Or one or several measurements
+            that :func:`fullpipe.measure` returned.
         samples: Whether to keep the samples. They are checked in any case.
 
     Returns:
@@ -300,7 +301,7 @@ def _read(sources: Iterable[_Source], path: Path, samples: bool) -> Runs:
     """Reads records from somewhere, which errors call `path`."""
     skipped: list[Skipped] = []
     parts: list[_Parsed] = []
-    for part in _parsed(sources, skipped):
+    for part in _parsed(sources, path, skipped):
         parts.append(
             part if samples else replace(part, samples=part.samples.clear(), queue=part.queue.clear())
         )
@@ -357,7 +358,7 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
             groups.append(pl.scan_parquet(file))
             batch.clear()
 
-        for part in _parsed(_in_files(list_records(path)), skipped):
+        for part in _parsed(_in_files(list_records(path)), path, skipped):
             rows.append(part.row)
             queues.append(part.queue)
             batch.append(part.samples)

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 import synthetic
+from click.testing import CliRunner
 from conftest import Command, campaign_of
 
 import fullpipe
@@ -18,10 +19,13 @@ from fullpipe.analysis import PARTS, analyze, read_analysis, stored, tables, wor
 from fullpipe.analysis.build import tidy
 from fullpipe.analysis.dynamics import dynamics, sustained
 from fullpipe.analysis.model import phases
+from fullpipe.analysis.pipeline import analyze_folder
 from fullpipe.campaign import RunSpec, expand
+from fullpipe.cli.analyze import analyze as analyze_command
 from fullpipe.dynamics import Traces
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.profile import point
+from fullpipe.report import report
 
 GRID = """
 [[grid]]
@@ -303,6 +307,25 @@ def test_a_stored_analysis_counts_only_for_its_records(tmp_path: Path, command: 
     assert stored(folder) is None
     (folder / "analysis.json").write_text("{")
     assert stored(folder) is None
+
+
+def test_records_of_folders_in_a_folder_are_read_again(tmp_path: Path) -> None:
+    runs = grid(tmp_path, seeds=3, rtts=["11.8ms"])
+    failed = '{"kind":"failed","name":"x","reason":"the guest died"}\n'
+    for name, run in zip("ab", runs, strict=False):
+        synthetic.write(tmp_path / "r" / name, run, samples=8)
+        (tmp_path / "r" / name / "failed.ndjson").write_text(failed)
+    assert report(tmp_path / "r", tmp_path / "first.html") == 2
+    assert analyze_folder(tmp_path / "r", tmp_path / "r", quick=True)[1].runs.height == 2
+    synthetic.write(tmp_path / "r" / "b", runs[2], samples=8)
+    arguments = [str(tmp_path / "r"), "--quick", "--openmetrics", str(tmp_path / "metrics")]
+    again = CliRunner().invoke(analyze_command, arguments, standalone_mode=False)
+    assert again.exception is None and (tmp_path / "metrics").stat().st_size > 0
+    assert read_analysis(tmp_path / "r" / "analysis.json")["records"]["count"] == 3
+    files = pl.read_parquet(tmp_path / "r" / "runs.parquet")["file"]
+    assert files.to_list() == [f"{'abb'[i]}/{run.name}.ndjson" for i, run in enumerate(runs)]
+    assert report(tmp_path / "r", tmp_path / "second.html") == 3
+    assert "the guest died" in (tmp_path / "second.html").read_text()
 
 
 def test_an_analysis_of_another_version_is_refused(tmp_path: Path) -> None:

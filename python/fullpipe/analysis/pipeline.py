@@ -33,11 +33,13 @@ def analyze_folder(
         RecordError: The folder has nothing readable, or the output cannot be written.
     """
     chosen = check_parts(PARTS if parts is None else parts)
+    # A record that arrives meanwhile is not among those that were analysed.
+    records = digest(folder)
     source = load(folder, out)
     write_profile(out / "profile.json", profile(source.runs.runs))
     content = analyze(source.runs, source.samples, parts=chosen, quick=quick)
     # The digest of the records stands before the findings about them.
-    content = {"records": digest(folder)} | content
+    content = {"records": records} | content
     content = {"kind": content["kind"], "version": content["version"]} | content
     write_analysis(out / FILE, content)
     return content, source.runs

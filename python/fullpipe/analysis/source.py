@@ -10,7 +10,7 @@ import polars as pl
 from fullpipe.dynamics import Traces, traces
 from fullpipe.errors import UsageError
 from fullpipe.parquet import collect, scan
-from fullpipe.record import list_records
+from fullpipe.record import file_in, list_records
 from fullpipe.runs import QUEUE_SCHEMA, SAMPLES_SCHEMA, Runs, read_runs, write_parquet
 
 _MAX_RUNS_IN_MEMORY = 64
@@ -33,8 +33,8 @@ def load(folder: Path, out: Path) -> Source:
     """Loads the runs of a folder from its records, or from its Parquet files if it has no records.
 
     Args:
-        folder: A folder with records (`*.ndjson`), a single record, or a folder with only `runs.parquet` and
-            `samples.parquet`.
+        folder: A folder with records (`*.ndjson`), its own or those of folders below it; a single record; or
+            a folder with only `runs.parquet` and `samples.parquet`.
         out: The folder for the Parquet files made of the records.
 
     Raises:
@@ -55,7 +55,7 @@ def digest(folder: Path) -> dict[str, int | str]:
         RecordError: There is no such folder.
     """
     files = list_records(folder)
-    names = "".join(f"{file.name} {file.stat().st_size}\n" for file in files)
+    names = "".join(f"{file_in(folder, file)} {file.stat().st_size}\n" for file in files)
     return {"count": len(files), "sha256": hashlib.sha256(names.encode()).hexdigest()}
 
 

@@ -15,7 +15,7 @@ from fullpipe.analysis.build import by_conditions
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
 from fullpipe.profile import groups
-from fullpipe.record import list_records, read_failures
+from fullpipe.record import list_failures, list_records
 from fullpipe.report import commands, rows
 from fullpipe.report.protocols import Protocols, congestion_controls, reported
 from fullpipe.report.registry import FIGURES
@@ -83,7 +83,7 @@ def render(folder: Path, source: Source, analysis: dict[str, Any], out: Path) ->
     """
     about, runs = commands.campaign_of(folder), source.runs
     sections = _sections(folder, source, analysis)
-    failures = Counter(str(failure.get("reason")) for failure in read_failures(folder))
+    failures = Counter(str(failure.get("reason")) for failure in list_failures(folder))
     repeats = sorted({p["n"] for s in sections for entry in s.entries for p in entry["points"]})
     shown = reported(runs.runs)
     protocols, seen = Protocols.of(shown["cc"]), set(shown["bottleneck"])
