@@ -229,12 +229,17 @@ def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
     }
 
 
+def dump_storage_profile(content: dict[str, Any]) -> str:
+    """Formats a profile of storage as JSON with one line for each entry."""
+    head = json.dumps({name: value for name, value in content.items() if name != "entries"})[:-1]
+    lines = ",\n".join(json.dumps(entry) for entry in content["entries"])
+    return f'{head}, "entries": [\n{lines}\n]}}\n'
+
+
 def write_storage_profile(folder: Path, content: dict[str, Any]) -> None:
-    """Writes `storage-profile.json` into a folder, with one line for each entry.
+    """Writes `storage-profile.json` into a folder.
 
     Raises:
         RecordError: The file cannot be written.
     """
-    head = json.dumps({name: value for name, value in content.items() if name != "entries"})[:-1]
-    lines = ",\n".join(json.dumps(entry) for entry in content["entries"])
-    write_whole(folder / PROFILE, f'{head}, "entries": [\n{lines}\n]}}\n')
+    write_whole(folder / PROFILE, dump_storage_profile(content))

@@ -212,6 +212,9 @@ def test_analyze(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "storage-profile.json").read_text())
     assert stored["entries"][0]["points"][0]["mean_bps"] == 9e9
     assert not (tmp_path / "profile.json").exists()
+    printed = CliRunner().invoke(analyze, [str(tmp_path), "--json"], standalone_mode=False)
+    assert printed.exception is None
+    assert json.loads(printed.output) == stored
 
 
 def test_a_report_of_storage_only_says_what_reads_it(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def _analyze(
     from fullpipe.analysis.openmetrics import write_openmetrics
     from fullpipe.analysis.pipeline import analyze_folder, analyze_storage
     from fullpipe.cli.console import OutputConsole
+    from fullpipe.storage import dump_storage_profile
 
     parts = None if only is None else only.split(",")
     if folder.is_file() and out is None:
@@ -177,7 +178,7 @@ def _analyze(
     stored, is_all = analyze_storage(folder, out)
     if stored is not None and (is_all or not as_json):
         if as_json:
-            print(dump(stored), end="")
+            print(dump_storage_profile(stored), end="")
         else:
             show_storage(stored, console)
     if is_all:
