@@ -128,7 +128,7 @@ def _lines(path: Path, body: bytes, id_: str) -> tuple[pl.DataFrame, pl.DataFram
     if _SOBAS_LINE in body:
         # The decisions of SOBAS contain text, and no data frame needs them.
         body = b"\n".join(line for line in body.splitlines() if not line.startswith(_SOBAS_LINE))
-    names = sorted({name.decode() for name in set(_NAME.findall(body))} - {"kind", "id"})
+    names = sorted({name.decode() for name in {match[1] for match in _NAME.finditer(body)}} - {"kind", "id"})
     schema: dict[str, Any] = {n: pl.Float64() if _FLOAT.match(n) else pl.UInt64() for n in names}
     schema |= {**QUEUE_SCHEMA, **SAMPLES_SCHEMA, "kind": pl.String()}
     schema.pop("id")

@@ -3,6 +3,7 @@ import json
 import re
 import subprocess
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from fullpipe.flatten import RUNS_SCHEMA, capacity_bps
 from fullpipe.labels import conditions
 from fullpipe.profile import groups, profile, write_profile
 from fullpipe.run import LabPath
+from fullpipe.runs import _lines
 
 
 def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
@@ -480,6 +482,18 @@ def test_names_of_files_may_be_text(tmp_path: Path, small: list[RunSpec]) -> Non
     write_profile(str(tmp_path / "p.json"), profile(runs.runs))
     assert json.loads((tmp_path / "p.json").read_text())["kind"] == "profile"
     assert len(runs.runs.to_pandas()) == 1
+
+
+def test_the_names_of_fields_are_found_in_little_memory(tmp_path: Path) -> None:
+    line = b'{"kind":"sample","t":1.0,"end":"sender","stream":0,"bytes":1,"rtt":2}\n'
+    body = line * 20_000
+    tracemalloc.start()
+    try:
+        _lines(tmp_path / "x.ndjson", body, "x")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(body)
 
 
 def test_written_tables_tell_their_samples(tmp_path: Path, small: list[RunSpec]) -> None:
