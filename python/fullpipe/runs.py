@@ -337,7 +337,7 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
         out: The folder for the two files.
 
     Returns:
-        The runs, without their samples, whose number is `stored_samples`.
+        The runs, without their samples, whose number is `stored_samples`, and without `queue`.
 
     Raises:
         RecordError: The path has nothing readable, or the output cannot be written.
@@ -345,7 +345,6 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
     path, out = Path(path), Path(out)
     skipped: list[Skipped] = []
     rows: list[dict[str, Any]] = []
-    queues: list[pl.DataFrame] = []
     groups: list[pl.LazyFrame] = []
     batch: list[pl.DataFrame] = []
     held = stored = 0
@@ -360,7 +359,6 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
 
         for part in _parsed(_in_files(list_records(path)), path, skipped):
             rows.append(part.row)
-            queues.append(part.queue)
             batch.append(part.samples)
             held += part.samples.height
             stored += part.samples.height
@@ -376,4 +374,5 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
     with whole(out / "runs.parquet") as partial:
         runs.write_parquet(partial)
     _warn_of_others(path, out)
-    return Runs(runs, pl.DataFrame(schema=samples.collect_schema()), pl.concat(queues), skipped, stored)
+    queue = pl.DataFrame(schema=QUEUE_SCHEMA)
+    return Runs(runs, pl.DataFrame(schema=samples.collect_schema()), queue, skipped, stored)

@@ -505,6 +505,7 @@ def test_written_tables_tell_their_samples(tmp_path: Path, small: list[RunSpec])
         write_parquet(tmp_path / "a", tmp_path / "a")
         write_parquet(next((tmp_path / "a").glob("*.ndjson")), tmp_path / "a")
     rows = pl.read_parquet(tmp_path / "b" / "samples.parquet").height
+    assert runs.queue.is_empty()
     assert rows > 0 and repr(runs).endswith(f"; {rows} samples in samples.parquet)")
     assert repr(read_runs(tmp_path / "a")).endswith(f"; {rows} samples)")
 
