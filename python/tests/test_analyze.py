@@ -365,6 +365,9 @@ def test_what_limited_runs_is_told_with_the_decision(tmp_path: Path, command: Co
     assert re.search(r"n=\d+ sndbuf", told.stdout)
     entry = read_analysis(tmp_path / "r" / "analysis.json")["sections"][0]["decision"][0]
     assert set(entry["bottlenecks"]) == {"sndbuf"} and len(entry["window_limited"]) == entry["candidates"]
+    report(tmp_path / "r", tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text()
+    assert warning in html and '<th scope="row">183!</th>' in html
 
 
 def test_windows_are_named_in_every_table(tmp_path: Path, command: Command) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from fullpipe import __version__
-from fullpipe.analysis import Source, analyze, load, stored, tables
+from fullpipe.analysis import Source, analyze, load, stored, tables, words
 from fullpipe.analysis.build import by_conditions
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
@@ -53,6 +53,7 @@ def _context(section: Section, number: int, about: dict[str, Any], level: float)
         "profile_rows": profile_rows,
         "single": any(cell.mark == "single" for _, cells in profile_rows for cell in cells),
         "decision_rows": rows.decision_rows(analysis),
+        "window_warnings": list(filter(None, map(words.window_limited, analysis["decision"]))),
         "transition_rows": rows.transition_rows(analysis, level),
         "phases_rows": rows.phases_rows(analysis),
         "phases_reasons": tables.reasons(tables.points_of(analysis, "model")),

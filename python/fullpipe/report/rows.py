@@ -80,9 +80,8 @@ def decision_rows(section: Content) -> list[Row]:
         # No-break spaces keep a name on one line.
         cells = [Cell(entry["best"].replace(" ", "\u00a0")), Cell(gbps(entry["mean_bps"])[0]), Cell(likely)]
         cells += [Cell(words.limited(entry["bottlenecks"])), Cell(words.tied(entry))]
-        rows.append(
-            (f"{entry['rtt_ms']:g}", [*cells, Cell(words.more_runs(entry), words.window_limited(entry))])
-        )
+        mark = "!" if entry["window_limited"] else ""
+        rows.append((f"{entry['rtt_ms']:g}{mark}", [*cells, Cell(words.more_runs(entry))]))
     return rows
 
 
