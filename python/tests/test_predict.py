@@ -210,6 +210,9 @@ def test_descriptions_of_runs(measured: pl.DataFrame) -> None:
         predict_spec(other)
     unknown = measured.head(2).with_columns(cc=pl.Series(["bic", "cubic"]))
     assert np.isnan(predict_runs(unknown)).tolist() == [True, False]
+    many = measured.head(2).with_columns(streams=pl.Series([4, 200], dtype=pl.UInt16))
+    assert np.isnan(predict_runs(many)).tolist() == [False, True]
+    assert cells(many)["streams"].to_list() == [4]
     at_once = measured.head(2).with_columns(rtt_ms=pl.Series([0.0, None]))
     assert np.isnan(predict_runs(at_once)).all()
     assert cells(pl.concat([at_once, measured.slice(2, 1)]))["runs"].sum() == 1

@@ -12,7 +12,7 @@ import polars as pl
 
 from fullpipe.errors import FullpipeError, UsageError
 from fullpipe.flatten import SOBAS
-from fullpipe.model.predict import CONGESTION_CONTROLS, predict_runs
+from fullpipe.model.predict import CONGESTION_CONTROLS, MAX_STREAMS, predict_runs
 from fullpipe.runs import read_runs
 from fullpipe.units import format_size, format_time
 
@@ -46,6 +46,7 @@ def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
     """
     known = pl.col("host").is_null() & pl.col("cc").is_in(CONGESTION_CONTROLS)
     known &= (pl.col("direction") == "send") & (pl.col("rtt_ms") > 0) & pl.col("buffer").ne_missing(SOBAS)
+    known &= pl.col("streams") <= MAX_STREAMS
     for name in _PLAIN:
         known &= pl.col(name).is_null() | pl.col(name).cast(pl.String).is_in(["0", "0.0"])
     kept = runs.filter(known & (pl.col("loss_back").fill_null(0) == 0))

@@ -304,8 +304,8 @@ def predict_spec(spec: RunSpec) -> float:
 def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
     """Predicts the goodput of each run of a frame in bit/s, of shape (runs,).
 
-    It is NaN for real hosts, other congestion controls, buffers sized by SOBAS, and an RTT of zero. Jitter,
-    reordering, cross traffic and other conditions are ignored.
+    It is NaN for real hosts, other congestion controls, more streams than :data:`MAX_STREAMS`, buffers sized
+    by SOBAS, and an RTT of zero. Jitter, reordering, cross traffic and other conditions are ignored.
 
     Args:
         runs: The runs, from :func:`fullpipe.read_runs`.
@@ -313,7 +313,7 @@ def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
     """
     out = np.full(len(runs), np.nan)
     known = runs["host"].is_null() & runs["cc"].is_in(CONGESTION_CONTROLS) & (runs["rtt_ms"] > 0)
-    known &= runs["buffer"].ne_missing(SOBAS)
+    known &= runs["buffer"].ne_missing(SOBAS) & (runs["streams"] <= MAX_STREAMS)
     known = known.fill_null(value=False)
     which = known.to_numpy()
     lab = runs.filter(known)
