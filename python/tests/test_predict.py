@@ -1,6 +1,7 @@
 """Limits, broadcasting and input of the predictor, and its distance from the testbed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 
 from fullpipe.buffers import granted_window
+from fullpipe.campaign.surrogate import forecast
 from fullpipe.errors import UsageError
 from fullpipe.flatten import RUNS_SCHEMA
 from fullpipe.model.check import cells, error_table, main, markdown
@@ -216,6 +218,29 @@ def test_descriptions_of_runs(measured: pl.DataFrame) -> None:
     at_once = measured.head(2).with_columns(rtt_ms=pl.Series([0.0, None]))
     assert np.isnan(predict_runs(at_once)).all()
     assert cells(pl.concat([at_once, measured.slice(2, 1)]))["runs"].sum() == 1
+
+
+def test_loss_counts_where_data_cross_it(measured: pl.DataFrame) -> None:
+    place = (pl.col("rtt_ms") == 91.6) & (pl.col("cc") == "cubic") & (pl.col("buffer_bytes") == 10**9)
+    one = measured.filter(place).head(1)
+
+    def predicted(**columns: Any) -> float:
+        return float(predict_runs(one.with_columns(**{key: pl.lit(v) for key, v in columns.items()}))[0])
+
+    lossless, lossy = predicted(), predicted(loss=1e-3)
+    assert lossy < lossless / 2
+    assert predicted(direction="receive", loss=1e-3) == lossless
+    assert predicted(direction="receive", loss=0.0, loss_back=1e-3) == lossy
+    path = LabPath(rtt=91_600_000, rate=10**10, queue=114_500_000, loss=1e-3)
+    spec = RunSpec(path, "cubic", 1, 10**9, None, 10**9, None, seed=1, sample=10**8)
+    assert predict_spec(replace(spec, reverse=True)) > 2 * predict_spec(spec)
+    send, receive = forecast(spec), forecast(replace(spec, reverse=True))
+    back = forecast(replace(spec, reverse=True, path=replace(path, loss=0.0, loss_back=1e-3)))
+    assert receive is None and send is not None and back == send
+    other = ("cross", "udp:1gbit"), ("host_a", "stock"), ("disk_a", "1GB/s"), ("jitter_ms", 1.0), ("mss", 536)
+    for name, value in other:
+        assert np.isnan(predicted(**{name: value})), name
+    assert predicted(jitter_ms=0.0) == lossless
 
 
 @pytest.mark.parametrize(

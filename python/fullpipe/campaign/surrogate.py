@@ -24,7 +24,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from fullpipe.campaign.ceiling import ceiling_bps, is_calm, is_lossless, is_short, max_in_flight, window
-from fullpipe.model.predict import CONGESTION_CONTROLS, MAX_STREAMS, Transport, Workload, predict
+from fullpipe.model.predict import CONGESTION_CONTROLS, MAX_STREAMS, Transport, Workload, lab_path, predict
 from fullpipe.run import LabPath, RunSpec, bdp
 
 Array = NDArray[np.float64]
@@ -143,11 +143,12 @@ def forecast(run: RunSpec) -> Forecast | None:
     path = run.path
     if not isinstance(path, LabPath) or run.cc not in CONGESTION_CONTROLS or run.streams > MAX_STREAMS:
         return None
-    if path.rtt == 0 or not is_calm(replace(run, path=replace(path, loss=0.0))):
+    lossless = replace(path, loss_back=0.0) if run.reverse else replace(path, loss=0.0)
+    if path.rtt == 0 or not is_calm(replace(run, path=lossless)):
         return None
     duration = None if run.duration is None else run.duration / 1e9
     how = Transport(run.cc, run.streams, run.buffer, run.pacing)
-    found = predict(path, how, Workload(run.size, duration), np.arange(1, SEEDS + 1))
+    found = predict(lab_path(path, run.reverse), how, Workload(run.size, duration), np.arange(1, SEEDS + 1))
     return Forecast(float(found.mean()), float(found.std(ddof=1) / found.mean()))
 
 

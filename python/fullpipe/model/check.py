@@ -11,18 +11,13 @@ import numpy as np
 import polars as pl
 
 from fullpipe.errors import FullpipeError, UsageError
-from fullpipe.flatten import SOBAS
-from fullpipe.model.predict import CONGESTION_CONTROLS, MAX_STREAMS, predict_runs
+from fullpipe.model.predict import covered, predict_runs
 from fullpipe.runs import read_runs
 from fullpipe.units import format_size, format_time
 
 _CELL = (
     "cc", "workload", "streams", "buffer_bytes", "pacing_bps", "rtt_ms", "rate_bps", "queue_bytes", "mtu",
     "modality", "loss",
-)  # fmt: skip
-_PLAIN = (
-    "jitter_ms", "reorder", "duplicate", "corrupt", "cross", "host_noise_ms", "host_a", "host_b", "disk_a",
-    "disk_b", "mss",
 )  # fmt: skip
 ALL = "all"
 
@@ -34,8 +29,8 @@ def _workload(size: int | None, duration: float | None) -> str:
 def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
     """Compares measured means with predictions, one row for each cell.
 
-    Leaves out cells that the model does not cover: real hosts, other congestion controls, buffers sized by
-    SOBAS, the reverse direction, and paths with other conditions than RTT, rate, queue, MTU and loss.
+    Leaves out cells that the model does not cover, as :func:`predict_runs` says, the reverse direction, and
+    paths that lose acknowledgements.
 
     Args:
         runs: The runs, from :func:`fullpipe.read_runs`.
@@ -44,12 +39,8 @@ def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
     Returns:
         The cell's description, `workload`, `runs`, `measured_bps`, `predicted_bps` and `error` (signed).
     """
-    known = pl.col("host").is_null() & pl.col("cc").is_in(CONGESTION_CONTROLS)
-    known &= (pl.col("direction") == "send") & (pl.col("rtt_ms") > 0) & pl.col("buffer").ne_missing(SOBAS)
-    known &= pl.col("streams") <= MAX_STREAMS
-    for name in _PLAIN:
-        known &= pl.col(name).is_null() | pl.col(name).cast(pl.String).is_in(["0", "0.0"])
-    kept = runs.filter(known & (pl.col("loss_back").fill_null(0) == 0))
+    known = covered() & (pl.col("direction") == "send") & (pl.col("loss_back").fill_null(0) == 0)
+    kept = runs.filter(known)
     workload = [_workload(*row) for row in kept.select("size_bytes", "duration_s").iter_rows()]
     return (
         kept.with_columns(

@@ -43,6 +43,11 @@ CONGESTION_CONTROLS = ("bbr", "cubic", "htcp", "reno", "scalable")
 FRAMING_BYTES = {"10gige": 24, "oc192": 12}
 """The bytes that a modality's line adds to each frame."""
 MAX_STREAMS = 128
+OTHER_CONDITIONS = (
+    "jitter_ms", "reorder", "duplicate", "corrupt", "cross", "host_noise_ms", "host_a", "host_b", "disk_a",
+    "disk_b", "mss",
+)  # fmt: skip
+"""The columns of runs for conditions that the model does not cover."""
 _BLOCK = 65536
 
 
@@ -105,14 +110,14 @@ def _of(kind: type, value: Any, what: str) -> Any:
     )
 
 
-def lab_path(path: LabPath) -> NetworkPath:
-    """Converts an emulated path for the model."""
+def lab_path(path: LabPath, reverse: bool = False) -> NetworkPath:
+    """Converts an emulated path for the model; `reverse` is for data that cross it from b to a."""
     return NetworkPath(
         rtt_s=path.rtt / 1e9,
         rate_bps=path.rate,
         queue_bytes=path.queue,
         mtu=path.mtu,
-        loss=path.loss,
+        loss=path.loss_back if reverse else path.loss,
         framing_bytes=FRAMING_BYTES.get(path.modality or "", 0),
     )
 
@@ -298,25 +303,35 @@ def predict_spec(spec: RunSpec) -> float:
         )
     duration = None if spec.duration is None else spec.duration / 1e9
     how = Transport(spec.cc, spec.streams, spec.buffer, spec.pacing)
-    return float(predict(spec.path, how, Workload(spec.size, duration), spec.seed))
+    line = lab_path(spec.path, spec.reverse)
+    return float(predict(line, how, Workload(spec.size, duration), spec.seed))
+
+
+def covered() -> pl.Expr:
+    """Whether the model covers a run of a frame."""
+    found = pl.col("host").is_null() & pl.col("cc").is_in(CONGESTION_CONTROLS) & (pl.col("rtt_ms") > 0)
+    found &= pl.col("buffer").ne_missing(SOBAS) & (pl.col("streams") <= MAX_STREAMS)
+    for name in OTHER_CONDITIONS:
+        found &= pl.col(name).is_null() | pl.col(name).cast(pl.String).is_in(["0", "0.0"])
+    return found.fill_null(value=False)
 
 
 def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
     """Predicts the goodput of each run of a frame in bit/s, of shape (runs,).
 
-    It is NaN for real hosts, other congestion controls, more streams than :data:`MAX_STREAMS`, buffers sized
-    by SOBAS, and an RTT of zero. Jitter, reordering, cross traffic and other conditions are ignored.
+    It is NaN for runs that the model does not cover: real hosts, other congestion controls, more streams than
+    :data:`MAX_STREAMS`, buffers sized by SOBAS, an RTT of zero, and paths with jitter, reordering, cross
+    traffic or other conditions than RTT, rate, queue, MTU and loss. Lost acknowledgements are ignored.
 
     Args:
         runs: The runs, from :func:`fullpipe.read_runs`.
         seeded: Whether streams start as the run's seed determines, or evenly spaced.
     """
     out = np.full(len(runs), np.nan)
-    known = runs["host"].is_null() & runs["cc"].is_in(CONGESTION_CONTROLS) & (runs["rtt_ms"] > 0)
-    known &= runs["buffer"].ne_missing(SOBAS) & (runs["streams"] <= MAX_STREAMS)
-    known = known.fill_null(value=False)
-    which = known.to_numpy()
-    lab = runs.filter(known)
+    which = runs.select(covered()).to_series().to_numpy()
+    # Data cross the path from a to b, or from b to a for a run that receives.
+    loss = pl.when(pl.col("direction") == "receive").then("loss_back").otherwise("loss")
+    lab = runs.filter(covered()).with_columns(loss=loss)
 
     def column(name: str) -> Floats:
         return lab[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
