@@ -82,7 +82,15 @@ Conditions of an emulated path are null for a real host, `block_bytes` and `dire
 """
 
 SOBAS = "sobas"
-"""The value of `buffer` for a transfer whose buffers SOBAS sized; its `buffer_bytes` is null."""
+"""The value of `buffer` for a transfer whose buffers SOBAS sized; its `buffer_bytes` is null.
+
+`sobas (LAW)` for another law than `all`.
+"""
+
+
+def sized_by_sobas() -> pl.Expr:
+    """Whether SOBAS sized the buffers of a run of a frame."""
+    return pl.col("buffer").str.starts_with(SOBAS).fill_null(value=False)
 
 
 def _ms(text: Any) -> float | None:
@@ -272,7 +280,7 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         if not isinstance(law, str):
             raise ValueError(f"sobas is {law!r}")
         # The transport's buffer is only the limit within which SOBAS sizes buffers.
-        buffer = SOBAS
+        buffer = SOBAS if law == "all" else f"{SOBAS} ({law})"
     row = {
         "id": header["id"],
         "file": file,
@@ -282,7 +290,7 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         "cc": transport["cc"],
         "streams": transport["streams"],
         "buffer": buffer,
-        "buffer_bytes": None if buffer in ("auto", SOBAS) else parse_size(buffer),
+        "buffer_bytes": None if buffer == "auto" or law is not None else parse_size(buffer),
         "pacing_bps": None if pacing is None else parse_rate(pacing),
         "dscp": transport.get("dscp"),
         "mss": transport.get("mss"),

@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from fullpipe import __version__
 from fullpipe.errors import UsageError
 from fullpipe.files import write_whole
-from fullpipe.flatten import SOBAS, capacity_bps
+from fullpipe.flatten import capacity_bps, sized_by_sobas
 from fullpipe.queues import Queue, label_queues
 from fullpipe.run import UDP
 from fullpipe.runs import Runs, write_parquet
@@ -36,7 +36,7 @@ _RARE = (
 _CONDITIONS = [
     "host", "rate_bps", "mtu", "modality", "kernel_axis", "loss", "loss_back", "cross", *_RARE, "direction",
 ]  # fmt: skip
-_TRANSPORT = ["cc", "buffer_bytes", "streams", "pacing_bps"]
+_TRANSPORT = ["cc", "buffer_bytes", "sobas", "streams", "pacing_bps"]
 _WORKLOAD = ["size_bytes", "duration_s"]
 _KEYS = [*_CONDITIONS, *_TRANSPORT, *_WORKLOAD]
 
@@ -75,10 +75,12 @@ def point(rtt_ms: float, goodputs_bps: Iterable[float], capacity_bps: float | No
 def _observations(runs: pl.DataFrame) -> pl.DataFrame:
     """Selects one row per independent observation and sets the RTT that it counts for."""
     # A testbed run is a pure function of its description, so one seed is one observation, however often it
-    # was sampled. On a real path repeats may share a seed, and all runs to a host get the median of the
+    # was sampled. Copies that differ in encryption are runs of their own, and
+    # count together. On a real path repeats may share a seed, and all runs to a host get the median of the
     # measured RTTs, so that transports can be compared.
     lab = runs.filter(pl.col("host").is_null())
-    lab = lab.unique([*_KEYS, "rtt_ms", "queue_bytes", "seed"], keep="first", maintain_order=True)
+    each = [*_KEYS, "encrypted", "rtt_ms", "queue_bytes", "seed"]
+    lab = lab.unique(each, keep="first", maintain_order=True)
     real = runs.filter(pl.col("host").is_not_null()).with_columns(
         (pl.col("rtt_measured_s").median().over("host") * 1e3).round(4).alias("rtt_ms")
     )
@@ -102,12 +104,13 @@ def _entry(key: dict[str, Any], queue: Queue, points: list[dict[str, Any]]) -> d
     if key["direction"] != "send":
         path["direction"] = key["direction"]
     buffer, pacing, size = key["buffer_bytes"], key["pacing_bps"], key["size_bytes"]
+    given = "auto" if buffer is None else format_size(buffer)
     return {
         "path": path,
         "transport": {
             "cc": key["cc"],
             "streams": key["streams"],
-            "buffer": "auto" if buffer is None else format_size(buffer) if buffer else SOBAS,
+            "buffer": key["sobas"] or given,
             "pacing": None if pacing is None else format_rate(pacing),
         },
         "workload": {"size": format_size(size)}
@@ -142,9 +145,7 @@ def groups(runs: pl.DataFrame) -> list[Group]:
     """
     # What arrives of datagrams at a given rate says nothing of a transport that sends as fast as it can.
     runs = runs.filter(pl.col("cc") != UDP)
-    # Null means autotuning already; zero is free, because no socket has an empty buffer.
-    sized = pl.when(pl.col("buffer") == SOBAS).then(pl.lit(0, pl.UInt64)).otherwise(pl.col("buffer_bytes"))
-    runs = runs.with_columns(sized.alias("buffer_bytes"))
+    runs = runs.with_columns(pl.when(sized_by_sobas()).then("buffer").alias("sobas"))
     found: list[tuple[tuple[Any, ...], Group]] = []
     for values, rows in _observations(runs).group_by(_KEYS, maintain_order=True):
         key = dict(zip(_KEYS, values, strict=True))
@@ -177,7 +178,7 @@ def profile(runs: pl.DataFrame) -> dict[str, Any]:
         otherwise not at all. Rare conditions such as jitter and reordering are present only if they are set.
     """
     # A selection cannot choose buffers that SOBAS sizes.
-    entries = [group.entry for group in groups(runs.filter(pl.col("buffer").ne_missing(SOBAS)))]
+    entries = [group.entry for group in groups(runs.filter(~sized_by_sobas()))]
     return {
         "kind": "profile",
         "version": VERSION,

@@ -53,6 +53,14 @@ def test_the_last_run_of_each_cell(tmp_path: Path) -> None:
         "streams": "4", "buffer": "auto", "duration": "2s", "direction": "send",
     }  # fmt: skip
     assert found["end_timestamp_seconds"] == [(labels, 1_800_003_600)]
+    copies = [("a", True, "all"), ("b", False, "all"), ("c", True, "paper")]
+    for name, encrypted, law in copies:
+        about = {"sobas": law, "copy": {"over": "ssh", "encrypted": encrypted}}
+        files.append(real(tmp_path / "copies", name, 1_800_000_000, 6.0, **about))
+    apart = [labels for labels, _ in parsed(render(files[2:]))["goodput_bytes_per_second"]]
+    assert {(one["buffer"], one["encrypted"]) for one in apart} == {
+        ("sobas", ""), ("sobas", "no"), ("sobas (paper)", ""),
+    }  # fmt: skip
     assert found["received_bytes"] == [(labels, 1.5e9)]
     assert found["duration_seconds"] == [(labels, 2.0)]
     assert found["retransmitted_segments"] == [(labels, 3)]

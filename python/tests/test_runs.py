@@ -25,6 +25,7 @@ from fullpipe.errors import RecordError
 from fullpipe.flatten import RUNS_SCHEMA, capacity_bps
 from fullpipe.labels import conditions
 from fullpipe.profile import groups, profile, write_profile
+from fullpipe.report.figures import profile_figure
 from fullpipe.run import LabPath
 from fullpipe.runs import _lines
 
@@ -116,6 +117,17 @@ def test_what_sized_itself_is_read_but_no_choice(tmp_path: Path, small: list[Run
     assert "why" not in found.samples.columns
     assert [entry["transport"]["buffer"] for entry in profile(found.runs)["entries"]] == [buffers[fixed.name]]
     assert "sobas" in {group.entry["transport"]["buffer"] for group in groups(found.runs)}
+    # Laws are apart, and so are copies of one seed that differ in encryption; these count together.
+    for i, (law, encrypted) in enumerate((("all", True), ("all", False), ("paper", True), ("window", True))):
+        about = {"id": f"copy-{i}", "sobas": law, "copy": {"over": "lab", "encrypted": encrypted}}
+        lines = [json.dumps(json.loads(header) | about), *rest]
+        (tmp_path / "r" / f"copy-{i}.ndjson").write_text("\n".join(lines) + "\n")
+    found = read_runs(tmp_path / "r")
+    counts = {g.entry["transport"]["buffer"]: g.entry["points"][0]["n"] for g in groups(found.runs)}
+    fixed_only = {buffers[fixed.name]: 1}
+    assert counts == fixed_only | {"sobas": 3, "sobas (paper)": 1, "sobas (window)": 1}
+    entries = [group.entry for group in groups(found.runs)]
+    assert "Buffer sized by SOBAS (paper)" in profile_figure(entries, "x")
     sized.write_text(sized.read_text().replace('"kind":"sample"', '"kind":', 1))
     with pytest.warns(UserWarning, match="line 3 "):
         read_runs(tmp_path / "r")

@@ -86,6 +86,7 @@ def _labels(header: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, str]
     found |= {"cc": row["cc"], "streams": row["streams"], "buffer": row["buffer"]}
     found |= {key: transport.get(key) for key in ("pacing", "dscp", "mss")}
     found |= {key: header["workload"].get(key) for key in ("size", "duration")}
+    found["encrypted"] = "no" if row["encrypted"] is False else None
     found |= {"direction": row["direction"], "block": disks.get("block"), "direct": disks.get("direct")}
     return {key: str(value) for key, value in found.items() if value not in (None, 0)}
 

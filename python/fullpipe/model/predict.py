@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fullpipe.buffers import granted_window
 from fullpipe.errors import UsageError
-from fullpipe.flatten import SOBAS
+from fullpipe.flatten import sized_by_sobas
 from fullpipe.model.congestion import CUBIC_BETA, HTCP_BETA_LOW, RENO_BETA, SCALABLE_BETA
 from fullpipe.model.ramp import Cases, Floats, bbr_startup, even_starts, seeded_starts, slow_start
 from fullpipe.model.steady import BBR_PROBE_EVERY_S, BBR_PROBE_RTT_S, sustain
@@ -310,7 +310,7 @@ def predict_spec(spec: RunSpec) -> float:
 def covered() -> pl.Expr:
     """Whether the model covers a run of a frame."""
     found = pl.col("host").is_null() & pl.col("cc").is_in(CONGESTION_CONTROLS) & (pl.col("rtt_ms") > 0)
-    found &= pl.col("buffer").ne_missing(SOBAS) & (pl.col("streams") <= MAX_STREAMS)
+    found &= ~sized_by_sobas() & (pl.col("streams") <= MAX_STREAMS)
     for name in OTHER_CONDITIONS:
         found &= pl.col(name).is_null() | pl.col(name).cast(pl.String).is_in(["0", "0.0"])
     return found.fill_null(value=False)

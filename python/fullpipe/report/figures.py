@@ -27,9 +27,11 @@ MAX_STREAM_COUNTS = 3
 def buffers(entries: Sequence[Entry]) -> list[str]:
     """The buffers of the entries: SOBAS first, then by size, the kernel's autotuning last."""
     found = {entry["transport"]["buffer"] for entry in entries}
-    return sorted(
-        found, key=lambda text: (text == "auto", 0 if text in ("auto", SOBAS) else parse_size(text))
-    )
+
+    def size(text: str) -> int:
+        return 0 if text == "auto" or text.startswith(SOBAS) else parse_size(text)
+
+    return sorted(found, key=lambda text: (text == "auto", size(text), text))
 
 
 def pacings(transports: Iterable[Mapping[str, Any]]) -> list[tuple[str, tuple[str | None, ...]]]:
@@ -77,7 +79,9 @@ def _buffer_title(buffer: str, entries: Sequence[Entry]) -> str:
     if buffer == "auto":
         transports = [entry["transport"] for entry in entries]
         return Protocols.of(one["cc"] for one in transports if one["buffer"] == buffer).auto_buffer
-    return "Buffer sized by SOBAS" if buffer == SOBAS else f"Buffer {buffer}"
+    if buffer.startswith(SOBAS):
+        return f"Buffer sized by SOBAS{buffer.removeprefix(SOBAS)}"
+    return f"Buffer {buffer}"
 
 
 def _gbps_axis(axes: Axes, entries: Sequence[Entry], label: bool) -> None:
