@@ -19,6 +19,8 @@ from fullpipe.campaign.state import prepare
 from fullpipe.profile import profile
 from fullpipe.report import commands, report
 from fullpipe.report.figures import error_bars, pacings, profile_figure
+from fullpipe.report.style import colours
+from fullpipe.run import LINUX_CONGESTION_CONTROLS, UDT
 
 
 def chromium(*arguments: object) -> str:
@@ -159,6 +161,15 @@ def test_pacing_is_drawn_apart(tmp_path: Path) -> None:
     for name, label in LABELS.items():
         (svg,) = (figure for figure in figures if f'aria-label="{label}' in figure)
         assert re.findall("<text[^>]*>([^<]*, (?:un)?paced[^<]*)</text>", svg) == titles[name]
+
+
+def test_every_congestion_control_has_a_colour_of_its_own() -> None:
+    every = [*LINUX_CONGESTION_CONTROLS, UDT]
+    assert len({colours(every)[cc] for cc in every}) == len(every)
+    # A figure may name one for each of its panels; another has only some of them.
+    new = ["new1", "new1", "new2", "cubic", "new2", "new3"]
+    assert len({colours(new)[cc] for cc in new}) == 4
+    assert colours(["udt"])["udt"] == colours(every)["udt"]
 
 
 def test_pacing_that_tells_nothing_apart_takes_no_panels() -> None:

@@ -11,9 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-# Okabe and Ito, "Color Universal Design" (2008); yellow is left out, being too pale for a line.
-COLOURS = {"cubic": "#0072B2", "htcp": "#D55E00", "scalable": "#009E73", "bbr": "#CC79A7", "reno": "#E69F00"}
-SPARE = ("#56B4E9", "#000000", "#7F7F7F", "#8C564B", "#17375E", "#A0A000")
+# The first seven: Okabe and Ito, "Color Universal Design" (2008), without yellow, too pale for a line.
+COLOURS = {
+    "cubic": "#0072B2", "htcp": "#D55E00", "scalable": "#009E73", "bbr": "#CC79A7", "reno": "#E69F00",
+    "udt": "#56B4E9", "bic": "#000000", "cdg": "#BBBBBB", "dctcp": "#661100", "highspeed": "#7F7F7F",
+    "hybla": "#8C564B", "illinois": "#A0A000", "lp": "#332288", "nv": "#AA4499", "vegas": "#88CCEE",
+    "veno": "#882255", "westwood": "#117733", "yeah": "#44AA99",
+}  # fmt: skip
+"""The colour of each congestion control, the same in every figure and report."""
+SPARE = ("#17375E", "#999933", "#6699CC")
+"""The colours of congestion controls that are not known."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 INK, GREY, GRID = "#1d2327", "#5c666e", "#e3e7ea"
@@ -51,8 +58,8 @@ _GROUP = re.compile(r'<g id="[^"]*"')
 
 
 def colours(ccs: list[str]) -> dict[str, str]:
-    """The colour of each congestion control; common ones always have the same colour."""
-    others = sorted(cc for cc in ccs if cc not in COLOURS)
+    """The colour of each congestion control; known ones always have the same colour."""
+    others = sorted(set(ccs) - COLOURS.keys())
     return COLOURS | {cc: SPARE[i % len(SPARE)] for i, cc in enumerate(others)}
 
 
