@@ -17,8 +17,9 @@ from fullpipe.analysis import stored
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
 from fullpipe.profile import profile
-from fullpipe.report import commands, report
+from fullpipe.report import commands, figure, report
 from fullpipe.report.figures import error_bars, pacings, profile_figure
+from fullpipe.report.panels import shown
 from fullpipe.report.style import colours
 from fullpipe.run import LINUX_CONGESTION_CONTROLS, UDT
 
@@ -159,8 +160,36 @@ def test_pacing_is_drawn_apart(tmp_path: Path) -> None:
         ],
     }
     for name, label in LABELS.items():
-        (svg,) = (figure for figure in figures if f'aria-label="{label}' in figure)
+        (svg,) = (text for text in figures if f'aria-label="{label}' in text)
         assert re.findall("<text[^>]*>([^<]*, (?:un)?paced[^<]*)</text>", svg) == titles[name]
+
+
+def test_autotuned_buffers_are_shown_only_where_there_are_no_others() -> None:
+    def entry(cc: str, buffer: str, streams: int) -> dict[str, Any]:
+        return {"transport": {"cc": cc, "buffer": buffer, "streams": streams, "pacing": None}}
+
+    every = [entry("cubic", text, n) for text in ("auto", "64MB", "1GB", "sobas") for n in (1, 8)]
+    udt, sized = entry("udt", "auto", 1), entry("htcp", "sobas", 4)
+    expected = [entry("cubic", "1GB", 1), entry("cubic", "1GB", 8), sized, udt]
+    assert shown({"transports": [*every, entry("htcp", "auto", 4), sized, udt]}) == expected
+
+
+def test_traces_are_those_of_the_largest_buffer_of_each(tmp_path: Path) -> None:
+    text = """
+    [[grid]]
+    path = { rtt = "11.8ms", rate = "1gbit" }
+    transport = { cc = "cubic", buffer = ["64MB", "1GB"], streams = 1 }
+    workload = { duration = "4s" }
+    [[grid]]
+    path = { rtt = "11.8ms", rate = "1gbit" }
+    transport = { cc = "htcp", buffer = ["auto", "64MB"], streams = [1, 8] }
+    workload = { duration = "4s" }
+    """
+    for run in expand(campaign_of(tmp_path, text)):
+        synthetic.write(tmp_path / "r", run, samples=8)
+    figure(tmp_path / "r", "traces", tmp_path / "traces.svg")
+    names = re.findall("<text[^>]*>([^<]* × [^<]*)</text>", (tmp_path / "traces.svg").read_text())
+    assert names == ["cubic × 1, 1GB", "htcp × 8, 64MB"]
 
 
 def test_every_congestion_control_has_a_colour_of_its_own() -> None:

@@ -1,7 +1,7 @@
 """Draws the figures of the runs themselves: profile, box plots and traces."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -24,14 +24,34 @@ MAX_STREAM_COUNTS = 3
 """The most numbers of streams that one figure shows."""
 
 
+def _size(buffer: str) -> tuple[int, int, str]:
+    """Orders buffers: the kernel's autotuning, then those that SOBAS sized, then by size."""
+    if buffer == "auto":
+        return 0, 0, ""
+    return (1, buffer == SOBAS, buffer) if buffer.startswith(SOBAS) else (2, parse_size(buffer), "")
+
+
 def buffers(entries: Sequence[Entry]) -> list[str]:
     """The buffers of the entries: SOBAS first, then by size, the kernel's autotuning last."""
     found = {entry["transport"]["buffer"] for entry in entries}
+    return sorted(found, key=lambda text: (text == "auto", _size(text)))
 
-    def size(text: str) -> int:
-        return 0 if text == "auto" or text.startswith(SOBAS) else parse_size(text)
 
-    return sorted(found, key=lambda text: (text == "auto", size(text), text))
+def _most(entries: Sequence[Entry], rank: Callable[[Entry], Any]) -> list[Entry]:
+    """The entries of each congestion control that rank highest."""
+    ranks = [(entry["transport"]["cc"], rank(entry["transport"])) for entry in entries]
+    highest = {cc: max(found for name, found in ranks if name == cc) for cc, _ in ranks}
+    return [entry for entry, (cc, found) in zip(entries, ranks, strict=True) if found == highest[cc]]
+
+
+def largest_buffers(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries of each congestion control with its largest buffer; autotuned ones if it has no others."""
+    return _most(entries, lambda transport: _size(transport["buffer"]))
+
+
+def most_streams(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries of each congestion control with its most streams."""
+    return _most(entries, lambda transport: transport["streams"])
 
 
 def pacings(transports: Iterable[Mapping[str, Any]]) -> list[tuple[str, tuple[str | None, ...]]]:

@@ -14,11 +14,12 @@ from matplotlib.patches import Patch
 
 from fullpipe.analysis import Sustained, words
 from fullpipe.report.figures import (
-    buffers,
     chosen,
     error_bars,
+    largest_buffers,
     legend_of,
     looks_of,
+    most_streams,
     pacings,
     set_apart,
     stream_counts,
@@ -36,14 +37,10 @@ SHADE = "#dbe7f0"
 
 
 def shown(section: Content) -> list[dict[str, Any]]:
-    """The transports that the figures show: the largest buffer and up to three numbers of streams."""
-    every = list(section["transports"])
-    largest, counts = buffers(every)[-1], chosen(stream_counts(every))
-    return [
-        entry
-        for entry in every
-        if entry["transport"]["buffer"] == largest and entry["transport"]["streams"] in counts
-    ]
+    """The transports that the figures show: the largest buffers and up to three numbers of streams."""
+    found = largest_buffers(section["transports"])
+    counts = chosen(stream_counts(found))
+    return [entry for entry in found if entry["transport"]["streams"] in counts]
 
 
 def _grid(count: int, across: int, row_in: float) -> tuple[Any, list[Axes]]:
@@ -219,8 +216,8 @@ def maps_shown(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     ]
     if not told:
         return []
-    most = max(entry["transport"]["streams"] for entry, _ in told)
-    told = [(entry, run) for entry, run in told if entry["transport"]["streams"] == most]
+    most = most_streams([entry for entry, _ in told])
+    told = [(entry, run) for entry, run in told if entry in most]
     rtts = sorted({run["rtt_ms"] for _, run in told})
     picks = sorted({rtts[0], rtts[-1]})
     return [(entry, run) for rtt in picks for entry, run in told if run["rtt_ms"] == rtt][:MAX_PANELS]

@@ -64,9 +64,9 @@ FIGURES = {
             heading="Mean profile",
             shows="mean throughput against RTT",
             caption="Mean throughput at each RTT; bars are 95% intervals over runs. Points of different "
-            "transports at one RTT are drawn slightly apart. Where lines coincide, the wider ones lie below. "
-            "Few runs give wide intervals; a triangle at the edge marks an interval that extends beyond the "
-            "figure. The dotted line is the path's rate.",
+            "transports at one RTT are drawn slightly apart. Where lines coincide, the wider ones lie "
+            "below. Few runs give wide intervals; a triangle at the edge marks an interval that extends "
+            "beyond the figure. The dotted line is the path's rate.",
             draw=lambda section: profile_figure(section.entries, section.title),
             streams="Shown for {} streams; the table has all.",
         ),
@@ -74,10 +74,11 @@ FIGURES = {
             "transition",
             heading="Where the profile turns",
             shows="where profiles turn",
-            caption="The line is the best fit among profiles that fall with RTT and are first concave, then "
-            "convex; it assumes nothing else. The shaded RTTs are those where the runs allow it to turn. The "
-            "papers' dual sigmoid mostly turns where throughput falls to half of its peak, whatever the "
-            "curvature. A logarithmic axis distorts curvature: 1/RTT is convex, but seems to turn here.",
+            caption="The line is the best fit among profiles that fall with RTT and are first concave, "
+            "then convex; it assumes nothing else. Each congestion control has its largest buffer. The "
+            "shaded RTTs are those where the runs allow it to turn. The papers' dual sigmoid mostly turns "
+            "where throughput falls to half of its peak, whatever the curvature. A logarithmic axis "
+            "distorts curvature: 1/RTT is convex, but seems to turn here.",
             draw=lambda section: transition_figure(section.analysis, section.title),
             parts=("profile", "transition"),
             reasons="transition",
@@ -95,9 +96,9 @@ FIGURES = {
             heading="Ramp-up and sustained rate",
             shows="ramp-up and sustainment",
             caption="Ramp-up ends when throughput first reaches 90% of the mean of what follows. The lines "
-            "are means over runs with the largest buffer. RTTs at which runs end too soon to tell are left "
-            "out. A short run may exceed the path's rate after ramp-up: data that waited behind a lost "
-            "packet are then read at once.",
+            "are means over runs with the largest buffer of each congestion control. RTTs at which runs "
+            "end too soon to tell are left out. A short run may exceed the path's rate after ramp-up: data "
+            "that waited behind a lost packet are then read at once.",
             draw=lambda section: phases_figure(section.analysis, section.title),
             parts=("model",),
             reasons="model",
@@ -107,9 +108,9 @@ FIGURES = {
             heading="Over time",
             shows="throughput over time",
             caption="Goodput of all streams together from the receiver's samples, for the first seed with "
-            "the largest buffer and the most streams. {deliver} bytes in order: while a lost packet is "
-            "missing, nothing is read. When it arrives, all data that waited behind it are read at once, "
-            "which shows as a peak above the path's rate.",
+            "the largest buffer of each congestion control, and with that the most streams. {deliver} "
+            "bytes in order: while a lost packet is missing, nothing is read. When it arrives, all data "
+            "that waited behind it are read at once, which shows as a peak above the path's rate.",
             draw=lambda section: trace_figure(section.traces(), section.title),
         ),
         Figure(

@@ -12,7 +12,7 @@ from fullpipe.labels import rtts
 from fullpipe.profile import Group
 from fullpipe.record import read_record
 from fullpipe.report import commands
-from fullpipe.report.figures import buffers, chosen, stream_counts
+from fullpipe.report.figures import chosen, largest_buffers, most_streams, stream_counts
 from fullpipe.report.panels import maps_shown
 from fullpipe.report.protocols import Protocols
 
@@ -69,17 +69,19 @@ class Section:
         return [commands.measure(read_record(file).header) for file in found]
 
     def _traced(self) -> list[tuple[float, dict[str, Any], str]]:
-        """The runs with the largest buffer and the most streams, at a short, a middle and the longest RTT."""
-        entries = self.entries
-        buffer, streams, every = buffers(entries)[-1], stream_counts(entries)[-1], rtts(entries)
+        """The runs in the figure, at a short, a middle and the longest RTT.
+
+        They are those of each congestion control with its largest buffer and, of these, the most streams.
+        """
+        entries = most_streams(largest_buffers(self.entries))
+        every = rtts(entries)
         picks = sorted({every[len(every) // 4], every[len(every) * 4 // 7], every[-1]})
         seeds = dict(self.source.runs.runs.select("id", "seed").iter_rows())
         found: list[tuple[float, dict[str, Any], str]] = []
         for rtt in picks:
             for group in self.members:
                 transport = group.entry["transport"]
-                fits = (transport["buffer"], transport["streams"]) == (buffer, streams)
-                if fits and rtt in group.ids and len(found) < MAX_TRACES:
+                if group.entry in entries and rtt in group.ids and len(found) < MAX_TRACES:
                     found.append((rtt, transport, min(group.ids[rtt], key=lambda id_: (seeds[id_], id_))))
         return found
 
