@@ -18,7 +18,7 @@ from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
 from fullpipe.profile import profile
 from fullpipe.report import commands, figure, report
-from fullpipe.report.figures import error_bars, pacings, profile_figure
+from fullpipe.report.figures import error_bars, pacings, profile_figure, share_of
 from fullpipe.report.panels import shown
 from fullpipe.report.style import colours
 from fullpipe.run import LINUX_CONGESTION_CONTROLS, UDT
@@ -190,6 +190,30 @@ def test_traces_are_those_of_the_largest_buffer_of_each(tmp_path: Path) -> None:
     figure(tmp_path / "r", "traces", tmp_path / "traces.svg")
     names = re.findall("<text[^>]*>([^<]* × [^<]*)</text>", (tmp_path / "traces.svg").read_text())
     assert names == ["cubic × 1, 1GB", "htcp × 8, 64MB"]
+
+
+def test_a_figure_that_leaves_out_runs_shows_every_rtt_and_says_so(tmp_path: Path) -> None:
+    ccs = [cc for cc in LINUX_CONGESTION_CONTROLS if cc not in ("cdg", "dctcp", "lp", "nv")]
+    text = f"""
+    [[grid]]
+    path = {{ rtt = ["11.8ms", "45.6ms", "91.6ms"], rate = "1gbit" }}
+    transport = {{ cc = {json.dumps(ccs)}, buffer = "1GB" }}
+    workload = {{ duration = "4s" }}
+    """
+    for run in expand(campaign_of(tmp_path, text)):
+        synthetic.write(tmp_path / "r", run, samples=8)
+    report(tmp_path / "r", tmp_path / "out.html")
+    html = (tmp_path / "out.html").read_text()
+    assert "18 of 39 runs are shown." in html
+    (svg,) = (text for text in re.findall("<figure>(.*?)</figure>", html, re.DOTALL) if "over time" in text)
+    assert re.findall("RTT [0-9.]+ ms", svg) == ["RTT 11.8 ms", "RTT 45.6 ms", "RTT 91.6 ms"]
+    assert html.count("fullpipe measure lab:rtt=91.6ms") == 6
+
+
+def test_a_share_of_each_is_taken() -> None:
+    assert share_of("aaaabbbb", str, 4) == list("aabb")
+    assert share_of("abbbbb", str, 4) == list("abbb")
+    assert share_of("abab", str, 9) == list("abab")
 
 
 def test_every_congestion_control_has_a_colour_of_its_own() -> None:

@@ -1,10 +1,11 @@
 """Draws the figures of the runs themselves: profile, box plots and traces."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -20,6 +21,7 @@ from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_f
 from fullpipe.units import counted, parse_rate, parse_size
 
 Entry = dict[str, Any]
+Item = TypeVar("Item")
 MAX_STREAM_COUNTS = 3
 """The most numbers of streams that one figure shows."""
 
@@ -89,6 +91,16 @@ def chosen(counts: Sequence[int]) -> list[int]:
     if len(counts) <= MAX_STREAM_COUNTS:
         return list(counts)
     return [counts[0], counts[len(counts) // 2], counts[-1]]
+
+
+def share_of(items: Sequence[Item], key: Callable[[Item], Any], most: int) -> list[Item]:
+    """Takes at most so many items, equally many of each key as far as it has them; keeps their order."""
+    seen: Counter[Any] = Counter()
+    ranks = []
+    for number, item in enumerate(items):
+        ranks.append((seen[key(item)], number))
+        seen[key(item)] += 1
+    return [items[number] for number in sorted(number for _, number in sorted(ranks)[:most])]
 
 
 def _ccs(entries: Sequence[Entry]) -> list[str]:

@@ -22,6 +22,7 @@ from fullpipe.report.figures import (
     most_streams,
     pacings,
     set_apart,
+    share_of,
     stream_counts,
     titled,
 )
@@ -123,10 +124,14 @@ def _verdict(content: Content) -> str:
     return ", or ".join(turn if name == "dual" else name for name in fit["shapes"])
 
 
+def turning(section: Content) -> list[dict[str, Any]]:
+    """The transports that the figure of transitions could show, by number of streams."""
+    return [entry for entry in _by_streams(shown(section)) if "cannot_say" not in entry["transition"]]
+
+
 def transition_figure(section: Content, title: str) -> str:
     """Draws profiles with both fits and shaded turning ranges as SVG; empty without known transitions."""
-    entries = [entry for entry in _by_streams(shown(section)) if "cannot_say" not in entry["transition"]]
-    entries = entries[:MAX_PANELS]
+    entries = share_of(turning(section), lambda entry: entry["transport"]["streams"], MAX_PANELS)
     if not entries:
         return ""
     palette = colours([entry["transport"]["cc"] for entry in entries])
@@ -204,8 +209,8 @@ Map = tuple[Content, Content, Sustained]
 """A transport, its run in `dynamics`, and the run's traces after ramp-up."""
 
 
-def maps_shown(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The transports and runs whose maps are drawn: the most streams, at the shortest and longest RTT."""
+def mapped(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The transports and runs that could have maps: the most streams, at the shortest and longest RTT."""
     told = [
         (entry, run) for entry in shown(section) for run in entry["dynamics"] if "cannot_say" not in run
     ] or [
@@ -220,7 +225,12 @@ def maps_shown(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     told = [(entry, run) for entry, run in told if entry in most]
     rtts = sorted({run["rtt_ms"] for _, run in told})
     picks = sorted({rtts[0], rtts[-1]})
-    return [(entry, run) for rtt in picks for entry, run in told if run["rtt_ms"] == rtt][:MAX_PANELS]
+    return [(entry, run) for rtt in picks for entry, run in told if run["rtt_ms"] == rtt]
+
+
+def maps_shown(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The transports and runs whose maps are drawn."""
+    return share_of(mapped(section), lambda pair: pair[1]["rtt_ms"], MAX_PANELS)
 
 
 def dynamics_figure(maps: Sequence[Map], title: str) -> str:

@@ -4,13 +4,28 @@ To add a figure, write its drawing function and add its entry to :data:`FIGURES`
 line take everything else from here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fullpipe.analysis import tables
-from fullpipe.report.figures import box_figure, profile_figure, trace_figure
-from fullpipe.report.panels import dynamics_figure, phases_figure, transition_figure
-from fullpipe.report.section import Section
+from fullpipe.report.figures import (
+    Entry,
+    box_figure,
+    chosen,
+    largest_buffers,
+    profile_figure,
+    stream_counts,
+    trace_figure,
+)
+from fullpipe.report.panels import (
+    MAX_PANELS,
+    dynamics_figure,
+    mapped,
+    phases_figure,
+    transition_figure,
+    turning,
+)
+from fullpipe.report.section import MAX_TRACES, Section
 
 
 @dataclass(frozen=True)
@@ -25,7 +40,10 @@ class Figure:
         draw: Draws the figure of a section as SVG; returns an empty string if there is nothing to draw.
         parts: The parts of an analysis that the figure needs.
         reasons: The part of an analysis that says why a figure is empty; None for figures of samples.
-        streams: Whether the caption ends with the numbers of streams that are shown, and how.
+        streams: What the caption says of the numbers of streams if only some are shown.
+        entries: The transports from whose numbers of streams the figure chooses.
+        every: All that the figure could show, of which it shows at most `most`.
+        left_out: What the caption says then.
     """
 
     name: str
@@ -36,6 +54,10 @@ class Figure:
     parts: tuple[str, ...] = ("profile",)
     reasons: str | None = None
     streams: str = ""
+    entries: Callable[[Section], Sequence[Entry]] = lambda section: section.entries
+    every: Callable[[Section], Sequence[object]] = lambda section: ()
+    most: int = 0
+    left_out: str = "{} of {} runs are shown."
 
     def why_empty(self, section: Section) -> str:
         """The reason why there is nothing to draw in a section."""
@@ -48,12 +70,14 @@ class Figure:
         return "; ".join(tables.reasons(found)) or "none of the transports that it would show has data"
 
     def caption_of(self, section: Section) -> str:
-        """The caption in one section, with its protocols, and the numbers of streams if only some show."""
-        caption = self.caption.format(deliver=section.protocols.deliver)
-        if not self.streams or section.shows_all_streams:
-            return caption
-        shown = ", ".join(map(str, section.streams_shown))
-        return f"{caption} {self.streams.format(shown)}"
+        """The caption in one section, with its protocols, and what is left out."""
+        parts = [self.caption.format(deliver=section.protocols.deliver)]
+        counts = stream_counts(self.entries(section))
+        if self.streams and (shown := chosen(counts)) != counts:
+            parts.append(self.streams.format(", ".join(map(str, shown))))
+        if (every := len(self.every(section))) > self.most:
+            parts.append(self.left_out.format(self.most, every))
+        return " ".join(parts)
 
 
 FIGURES = {
@@ -80,6 +104,11 @@ FIGURES = {
             "where throughput falls to half of its peak, whatever the curvature. A logarithmic axis "
             "distorts curvature: 1/RTT is convex, but seems to turn here.",
             draw=lambda section: transition_figure(section.analysis, section.title),
+            streams="Shown for {} streams; the table has all.",
+            entries=lambda section: largest_buffers(section.entries),
+            every=lambda section: turning(section.analysis),
+            most=MAX_PANELS,
+            left_out="{} of {} transports are shown; the table has all.",
             parts=("profile", "transition"),
             reasons="transition",
         ),
@@ -100,6 +129,8 @@ FIGURES = {
             "end too soon to tell are left out. A short run may exceed the path's rate after ramp-up: data "
             "that waited behind a lost packet are then read at once.",
             draw=lambda section: phases_figure(section.analysis, section.title),
+            streams="Shown for {} streams; the table has all.",
+            entries=lambda section: largest_buffers(section.entries),
             parts=("model",),
             reasons="model",
         ),
@@ -112,17 +143,23 @@ FIGURES = {
             "bytes in order: while a lost packet is missing, nothing is read. When it arrives, all data "
             "that waited behind it are read at once, which shows as a peak above the path's rate.",
             draw=lambda section: trace_figure(section.traces(), section.title),
+            every=lambda section: section.traced(),
+            most=MAX_TRACES,
         ),
         Figure(
             "dynamics",
             heading="Dynamics after ramp-up",
             shows="Poincaré maps",
-            caption="Poincaré maps: throughput of all streams together in one interval against that in the "
-            "next. An interval is one sample, or one RTT where that is longer. A thin curve is regular, a "
-            "round cloud is noise; on the thin line nothing changes. Arms along the axes are stalls behind "
-            "lost packets and the bursts after them. L is the Lyapunov exponent per step. A star marks a "
-            "run limited by its window: its map shows how bursts fall into samples.",
+            caption="Poincaré maps of runs with the most streams of each congestion control, at the "
+            "shortest and longest RTT: throughput of all streams together in one interval against that in "
+            "the next. An interval is one sample, or one RTT where that is longer. A thin curve is "
+            "regular, a round cloud is noise; on the thin line nothing changes. Arms along the axes are "
+            "stalls behind lost packets and the bursts after them. L is the Lyapunov exponent per step. A "
+            "star marks a run limited by its window: its map shows how bursts fall into samples.",
             draw=lambda section: dynamics_figure(section.maps(), section.title),
+            every=lambda section: mapped(section.analysis),
+            most=MAX_PANELS,
+            left_out="{} of {} runs are shown; the table has all.",
             parts=("dynamics",),
             reasons="dynamics",
         ),

@@ -12,7 +12,7 @@ from fullpipe.labels import rtts
 from fullpipe.profile import Group
 from fullpipe.record import read_record
 from fullpipe.report import commands
-from fullpipe.report.figures import chosen, largest_buffers, most_streams, stream_counts
+from fullpipe.report.figures import largest_buffers, most_streams, share_of
 from fullpipe.report.panels import maps_shown
 from fullpipe.report.protocols import Protocols
 
@@ -51,25 +51,17 @@ class Section:
         """The protocols of the section's transports."""
         return Protocols.of(entry["transport"]["cc"] for entry in self.entries)
 
-    @property
-    def streams_shown(self) -> list[int]:
-        """The numbers of streams that figures show: all, or the fewest, a middle one and the most."""
-        return chosen(stream_counts(self.entries))
-
-    @property
-    def shows_all_streams(self) -> bool:
-        """Whether figures show every number of streams."""
-        return self.streams_shown == stream_counts(self.entries)
-
     def measure_commands(self) -> list[str]:
         """The commands that repeat the runs in the figure of traces."""
         files = dict(self.source.runs.runs.select("id", "file").iter_rows())
         whole = self.folder.is_dir()
-        found = [self.folder / files[id_] if whole else self.folder for _, _, id_ in self._traced()]
+        found = [self.folder / files[id_] if whole else self.folder for _, _, id_ in self._drawn()]
         return [commands.measure(read_record(file).header) for file in found]
 
-    def _traced(self) -> list[tuple[float, dict[str, Any], str]]:
-        """The runs in the figure, at a short, a middle and the longest RTT.
+    def traced(self) -> list[tuple[float, dict[str, Any], str]]:
+        """RTT, transport and id of the runs of which the figure of traces shows at most :data:`MAX_TRACES`.
+
+        They are at a short, a middle and the longest RTT.
 
         They are those of each congestion control with its largest buffer and, of these, the most streams.
         """
@@ -81,9 +73,12 @@ class Section:
         for rtt in picks:
             for group in self.members:
                 transport = group.entry["transport"]
-                if group.entry in entries and rtt in group.ids and len(found) < MAX_TRACES:
+                if group.entry in entries and rtt in group.ids:
                     found.append((rtt, transport, min(group.ids[rtt], key=lambda id_: (seeds[id_], id_))))
         return found
+
+    def _drawn(self) -> list[tuple[float, dict[str, Any], str]]:
+        return share_of(self.traced(), lambda run: run[0], MAX_TRACES)
 
     def _traces_of(self, ids: Sequence[str]) -> dict[str, Traces]:
         found = read_traces(self.source.runs.runs, self.source.samples, ids)
@@ -91,7 +86,7 @@ class Section:
 
     def traces(self) -> list[tuple[float, dict[str, Any], Traces]]:
         """RTT in ms, transport and traces of each run in the figure of traces; none without samples."""
-        picked = self._traced()
+        picked = self._drawn()
         found = self._traces_of([id_ for _, _, id_ in picked])
         return [(rtt, transport, found[id_]) for rtt, transport, id_ in picked if id_ in found]
 
