@@ -4,14 +4,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
+import numpy as np
 import pytest
 import synthetic
 from conftest import ROOT, campaign_of
 from nbclient import NotebookClient
 
+import fullpipe
+from fullpipe import labels
 from fullpipe.campaign import expand
+from fullpipe.profile import Group, point
+from fullpipe.report.figures import error_bars
 
 NOTEBOOK = ROOT / "docs" / "tutorial" / "walkthrough.ipynb"
 BINARY = ROOT / "target" / "release" / "fullpipe"
@@ -68,6 +74,40 @@ def test_the_walkthrough_runs(runs: Path, tmp_path: Path, monkeypatch: pytest.Mo
     printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     for piece in ("20 runs", "Decomposition(", "95% sure", "1 Gb/s, ", "dual sigmoid", "limited by"):
         assert piece in printed, piece
+
+
+def test_the_intervals_are_those_of_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means at the path's capacity, where the interval is cut on one side; the best is at every RTT."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
+    (cell,) = (cell for cell in notebook.cells if "plt.errorbar(rtt_ms, mean" in cell.source)
+
+    def group(cc: str, rates: list[float], rtts: list[float]) -> Group:
+        points = [
+            point(rtt, [rate - 0.008e9, rate + 0.008e9], 9.927e9)
+            for rtt, rate in zip(rtts, rates, strict=True)
+        ]
+        transport = {"cc": cc, "streams": 1, "buffer": "1GB", "pacing": None}
+        return Group({"transport": transport, "points": points}, {})
+
+    full = group("cubic", [9.918e9, 5e9], [11.8, 183.0])
+    found = [group("htcp", [9.9e9], [11.8]), full, group("reno", [9e9, 4e9], [11.8, 183.0])]
+    monkeypatch.setattr("fullpipe.profile.groups", lambda _: found)
+    plt = Mock()
+    exec(
+        cell.source,
+        {
+            "fullpipe": fullpipe,
+            "labels": labels,
+            "np": np,
+            "plt": plt,
+            "runs": Mock(),
+            "error_bars": error_bars,
+            "dict": lambda _: {},
+        },
+    )
+    _, mean, bars = plt.errorbar.call_args.args
+    assert mean.tolist() == [9.918, 5.0]
+    assert bars == pytest.approx(np.array([[0.10165, 0.10165], [0.009, 0.10165]]), rel=1e-3)
 
 
 def test_the_notebook_is_small() -> None:
