@@ -458,6 +458,22 @@ def test_traces_by_hand() -> None:
     assert "2 streams" in repr(found)
 
 
+def test_the_interval_is_that_of_the_samples() -> None:
+    # A long copy keeps every second sample, though the record says 1 s.
+    thinned = runs_of([2.0, 4.0, 6.0, 8.0, 8.4], [[10, 20, 30, 40, 42]], 8.4)
+    assert traces(thinned, "x").interval_s == 2.0
+    late = runs_of([1.001, 2.0, 3.002, 3.1], [[10, 20, 30, 31]], 3.1)
+    assert traces(late, "x").interval_s == 1.0
+    assert traces(runs_of([0.5], [[10]], 0.5), "x").interval_s == 1.0
+
+
+def test_streams_count_while_all_are_sampled() -> None:
+    runs = runs_of([1.0, 2.0, 3.0, 4.0], [[10, 20, 30, 40], [5, 10, 10, 10]], 4.0)
+    reset = (pl.col("stream") == 1) & (pl.col("t") > 2)
+    found = traces(Runs(runs.runs, runs.samples.filter(~reset), runs.queue), "x")
+    assert found.t_s.tolist() == [1.0, 2.0] and found.aggregate.tolist() == [120.0, 120.0]
+
+
 def test_a_record_of_which_seconds_do_not_fit_its_samples() -> None:
     # On a real host the last sample may come late: the start stays within the first interval with bytes.
     assert traces(runs_of([1.0, 2.0, 3.0], [[0, 50, 80]], 1.0), "x").start_s == 1.0
@@ -470,7 +486,7 @@ def test_what_has_no_traces() -> None:
     cases: list[tuple[Runs, str, str]] = [
         (good, "y", "no run"),
         (Runs(good.runs, good.samples.clear(), good.queue), "x", "no samples"),
-        (Runs(good.runs, good.samples.filter(pl.col("bytes") != 3), good.queue), "x", "different instants"),
+        (Runs(good.runs, good.samples.filter(pl.col("bytes").is_in([1, 4])), good.queue), "x", "no instant"),
         (runs_of([1.0, 2.0], [[5, 2]], 2.0), "x", "fewer bytes"),
         (runs_of([1.0, 2.0], [[0, 0]], 2.0), "x", "received nothing"),
     ]

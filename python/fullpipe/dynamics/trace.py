@@ -80,9 +80,12 @@ def traces(runs: Runs, id: str) -> Traces:
         raise UsageError(f"run '{id}' has no samples of the receiver; read the records with samples=True")
     # The last sample may coincide with a regular one.
     table = here.group_by("t", "stream").agg(pl.col("bytes").max().cast(pl.Float64)).sort("t", "stream")
-    streams, instants = table["stream"].n_unique(), table["t"].n_unique()
-    if table.height != streams * instants:
-        raise UsageError(f"run '{id}' has streams sampled at different instants; it was not made by fullpipe")
+    # A stream that was reset is sampled no longer.
+    streams = table["stream"].n_unique()
+    table = table.filter(pl.len().over("t") == streams)
+    instants = table["t"].n_unique()
+    if instants == 0:
+        raise UsageError(f"run '{id}' has no instant at which all its streams were sampled")
     t = table["t"].to_numpy()[::streams].astype(np.float64)
     read = table["bytes"].to_numpy().reshape(instants, streams).T
     if (np.diff(read, axis=1, prepend=0) < 0).any():
@@ -98,13 +101,16 @@ def traces(runs: Runs, id: str) -> Traces:
         start = before
     lengths = np.diff(t[first:], prepend=start)
     per_stream = 8 * np.diff(read[:, first:], axis=1, prepend=0) / lengths
+    # A long copy keeps only every second sample, or every fourth, and so on.
+    sample = float(row["sample_s"][0])
+    kept = round(float(np.median(np.diff(t))) / sample) if instants > 1 else 1
     return Traces(
         id=id,
         t_s=t[first:],
         aggregate=per_stream.sum(axis=0),
         per_stream=per_stream,
         start_s=start,
-        interval_s=float(row["sample_s"][0]),
+        interval_s=sample * max(kept, 1),
         rtt_s=float(row["rtt_measured_s"][0]),
     )
 
