@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
 from fullpipe.dynamics import drop_ramp, lyapunov
+from fullpipe.errors import UsageError
 from fullpipe.transition import fit_dual_sigmoid
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -35,8 +36,11 @@ def exponents(data: Data, cc: str, rtt: float) -> dict[int, tuple[float, float, 
         if runs.is_empty():
             continue
         t, aggregate, _ = data.trace(cc, n, rtt)
-        _, rate = drop_ramp(t, aggregate)
-        result = lyapunov(rate)
+        try:
+            _, rate = drop_ramp(t, aggregate)
+            result = lyapunov(rate)
+        except UsageError:
+            continue
         low, high = result.ci or (np.nan, np.nan)
         found[n] = (result.exponent, low, high)
     return found

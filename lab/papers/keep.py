@@ -106,11 +106,17 @@ class Kept:
 
 def dynamics(aggregate_bps: NDArray[np.float64]) -> dict[str, float | None]:
     """The quantities of a 1 Hz trace after ramp-up; None for what a short or flat trace does not show."""
-    if len(aggregate_bps) < _LEAST_POINTS or np.ptp(aggregate_bps) == 0:
-        return {}
     mean = float(aggregate_bps.mean())
+    if len(aggregate_bps) < _LEAST_POINTS or mean == 0:
+        return {}
+    if np.ptp(aggregate_bps) == 0:
+        return {"variation": 0.0}
     found = poincare(aggregate_bps)
-    exponent = lyapunov(aggregate_bps).exponent
+    try:
+        exponent = lyapunov(aggregate_bps).exponent
+    except UsageError:
+        # It takes more values, and more different ones.
+        exponent = np.nan
     known = bool(np.isfinite(exponent))
     return {
         "variation": float(aggregate_bps.std(ddof=1)) / mean,

@@ -128,8 +128,15 @@ def test_dynamics_of_a_trace() -> None:
     assert found["variation"] == pytest.approx(1e8 * noise.std(ddof=1) / 9e9, rel=0.01)
     assert found["exponent"] is not None and found["exponent"] < 0
     assert found["exponent_size"] == -found["exponent"]
-    assert dynamics(np.full(90, 9e9)) == {}
+    assert dynamics(np.full(90, 9e9)) == {"variation": 0.0}
+    assert dynamics(np.zeros(90)) == {}
     assert dynamics(9e9 + 1e8 * noise[:30]) == {}
+    # Too short, or too few different values, for an exponent alone.
+    for few in (9e9 + 1e8 * noise[:45], np.round(9 + noise) * 1e9):
+        found = dynamics(few)
+        assert found["exponent"] is None and found["exponent_size"] is None
+        assert found["variation"] == pytest.approx(few.std(ddof=1) / few.mean())
+        assert found["map_width"] is not None
 
 
 def test_what_is_written_goes_between_the_marks() -> None:
