@@ -386,6 +386,15 @@ def test_real_hosts_and_single_runs(tmp_path: Path) -> None:
     assert "to dtn3:7412" in (tmp_path / "out.html").read_text()
 
 
+def test_what_limited_runs_is_told_at_rtts_of_many_digits(tmp_path: Path) -> None:
+    run = RunSpec("dtn2:7412", "cubic", 2, None, None, None, 10**10, 1, 10**8)
+    file = synthetic.write(tmp_path / "r", run)
+    file.write_text(file.read_text().replace('"rtt_s":0.0916004', '"rtt_s":1.2345678'))
+    report(tmp_path / "r", tmp_path / "out.html")
+    html = (tmp_path / "out.html").read_text()
+    assert "cwnd<small>3 resent</small>" in html.partition("What limited the runs")[2]
+
+
 def words_of(html: str) -> str:
     """The page without its figures and tags."""
     return re.sub(r"<[^>]+>|&#39;", " ", re.sub("<(svg|style).*?</\\1>", "", html, flags=re.DOTALL))

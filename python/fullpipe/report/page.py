@@ -14,6 +14,7 @@ from fullpipe.analysis import Source, analyze, load, stored, tables, words
 from fullpipe.analysis.build import by_conditions
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
+from fullpipe.labels import rtts
 from fullpipe.profile import groups
 from fullpipe.record import list_failures, list_records
 from fullpipe.report import commands, rows
@@ -61,8 +62,9 @@ def _context(section: Section, number: int, about: dict[str, Any], level: float)
         "dynamics_rows": dynamics_rows,
         "dynamics_reasons": tables.reasons(tables.points_of(analysis, "dynamics")),
         "sent_again": section.protocols.sent_again,
+        # The analysis has its RTTs with seven digits, the runs have all.
         "bottleneck_rows": rows.bottleneck_rows(
-            section.members, analysis["rtt_ms"], section.source.runs.runs
+            section.members, rtts(section.entries), section.source.runs.runs
         ),
     }
 
