@@ -16,7 +16,7 @@ from fullpipe import read_runs
 from fullpipe.analysis import stored
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
-from fullpipe.profile import profile
+from fullpipe.profile import point, profile
 from fullpipe.report import commands, figure, report
 from fullpipe.report.figures import error_bars, pacings, profile_figure, share_of
 from fullpipe.report.panels import shown
@@ -393,6 +393,16 @@ def test_what_limited_runs_is_told_at_rtts_of_many_digits(tmp_path: Path) -> Non
     report(tmp_path / "r", tmp_path / "out.html")
     html = (tmp_path / "out.html").read_text()
     assert "cwnd<small>3 resent</small>" in html.partition("What limited the runs")[2]
+
+
+def test_an_axis_is_called_logarithmic_only_if_it_is() -> None:
+    def entry(rtt_ms: float) -> dict[str, Any]:
+        path = {"rate_bps": 10**10, "host": None}
+        transport = {"cc": "cubic", "streams": 1, "buffer": "1GB", "pacing": None}
+        return {"path": path, "transport": transport, "points": [point(rtt_ms, [1e9]), point(91.6, [1e9])]}
+
+    for rtt, label in ((11.8, "RTT, ms (logarithmic)"), (0.0, "RTT, ms")):
+        assert f">{label}<" in profile_figure([entry(rtt)], "x")
 
 
 def words_of(html: str) -> str:

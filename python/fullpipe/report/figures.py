@@ -17,7 +17,18 @@ from fullpipe.dynamics import Traces
 from fullpipe.flatten import SOBAS
 from fullpipe.labels import rtts, transport_name
 from fullpipe.report.protocols import Protocols
-from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg
+from fullpipe.report.style import (
+    DASHES,
+    GREY,
+    INK,
+    MARKERS,
+    RC,
+    colours,
+    label_rtt,
+    new_figure,
+    rtt_axis,
+    to_svg,
+)
 from fullpipe.units import counted, parse_rate, parse_size
 
 Entry = dict[str, Any]
@@ -257,7 +268,7 @@ def profile_figure(entries: Sequence[Entry], title: str) -> str:
                 _mark_clipped(axes, entry, look, every)
             axes.set_title(titled(_buffer_title(buffer, entries), words), pad=9)
             if row == len(rows) - 1:
-                axes.set_xlabel("RTT, ms (logarithmic)")
+                label_rtt(axes)
         handles = legend_of(ccs, counts)
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), handlelength=2.6)
         return to_svg(figure, f"profile {title}", f"Mean throughput against RTT: {title}")

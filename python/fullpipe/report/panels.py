@@ -26,7 +26,7 @@ from fullpipe.report.figures import (
     stream_counts,
     titled,
 )
-from fullpipe.report.style import GREY, INK, RC, colours, new_figure, rtt_axis, to_svg
+from fullpipe.report.style import GREY, INK, RC, colours, label_rtt, new_figure, rtt_axis, to_svg
 from fullpipe.transition import Sigmoid
 
 Content = Mapping[str, Any]
@@ -152,7 +152,7 @@ def transition_figure(section: Content, title: str) -> str:
             if number % across == 0:
                 axes.set_ylabel("Gb/s")
             if number >= len(panels) - across:
-                axes.set_xlabel("RTT, ms (logarithmic)")
+                label_rtt(axes)
         handles = [
             Line2D([], [], color=INK, linestyle="none", marker="o", markersize=4, label="mean, 95% interval"),
             Line2D([], [], color=INK, linewidth=1.6, label="concave, then convex: closest"),
@@ -199,7 +199,7 @@ def phases_figure(section: Content, title: str) -> str:
             axes.set_ylim(0, max(p[name] / unit for points in said for p in points) * 1.08 or 1)
             axes.set_title(titled(label, words), pad=9)
             if row == len(rows) - 1:
-                axes.set_xlabel("RTT, ms (logarithmic)")
+                label_rtt(axes)
         handles = legend_of(ccs, counts)
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), handlelength=2.6)
         return to_svg(figure, f"phases {title}", f"Ramp-up and sustainment against RTT: {title}")

@@ -104,6 +104,11 @@ def rtt_axis(axes: Axes, rtts: list[float], apart: float = 0.06) -> None:
         axes.set_xlim(min(rtts) / span**0.04, max(rtts) * span**0.04)
 
 
+def label_rtt(axes: Axes) -> None:
+    """Labels an axis that :func:`rtt_axis` made."""
+    axes.set_xlabel("RTT, ms (logarithmic)" if axes.get_xscale() == "log" else "RTT, ms")
+
+
 def to_svg(figure: Figure, name: str, label: str) -> str:
     """Renders a figure as SVG for the page: in the page's font, without dates, with reproducible bytes."""
     text = io.StringIO()
