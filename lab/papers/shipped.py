@@ -97,14 +97,15 @@ class Repeated:
 
 def repeated_rises(found: list[Entry], alpha: float = 0.05) -> Repeated:
     """Tests every step from one RTT with repeats to the next: moderated t, one-sided, Holm's correction."""
-    rows, adjacent = [], Counter[str]()
-    for entry in found:
+    rows, adjacent = [], Counter[int]()
+    for number, entry in enumerate(found):
         at = [i for i, n in enumerate(entry.n) if n > 1]
         for i, j in zip(at, at[1:], strict=False):
-            adjacent[entry.name] += j == i + 1
+            adjacent[number] += j == i + 1
             words = f"{entry.rtt_ms[i]:g} to {entry.rtt_ms[j]:g} ms"
             means, sds = np.array(entry.mean_bps)[[i, j]], np.array(entry.sd_bps)[[i, j]]
-            rows.append((entry.name, words, means, sds / means, np.array(entry.n, dtype=np.float64)[[i, j]]))
+            n = np.array(entry.n, dtype=np.float64)[[i, j]]
+            rows.append((entry.name, words, means, sds / means, n, number))
     if not rows:
         return Repeated(0, 0, 0, 0, ())
     relative, n = (np.array([row[k] for row in rows]) for k in (3, 4))
@@ -115,5 +116,5 @@ def repeated_rises(found: list[Entry], alpha: float = 0.05) -> Repeated:
     p = stats.t.sf((np.log(ratio) - np.log(RISE)) / error, float(spread.lent_df) + df.min())
     sure = multipletests(p, alpha, method="holm")[0]
     named = [(row[0], row[1], float(r)) for row, r, s in zip(rows, ratio, sure, strict=True) if s]
-    transports = len({row[0] for row in rows})
+    transports = len({row[5] for row in rows})
     return Repeated(transports, len(rows), len(+adjacent), adjacent.total(), tuple(named))

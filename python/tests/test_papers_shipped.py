@@ -67,6 +67,12 @@ def test_only_a_large_rise_of_repeats_is_sure(tmp_path: Path) -> None:
     file.write_text(json.dumps(profile))
     skipped = repeated_rises(entries(file))
     assert (skipped.entries, skipped.steps, skipped.adjacent_entries, skipped.adjacent) == (20, 39, 19, 38)
+    # Transports that differ in the queue alone are two.
+    profile["paths"].append(profile["paths"][0] | {"queue_bdp": 0.1})
+    profile["entries"].append(profile["entries"][1] | {"path": 1})
+    file.write_text(json.dumps(profile))
+    more = repeated_rises(entries(file))
+    assert (more.entries, more.adjacent_entries) == (21, 20)
     # One run shows a rise, and proves none.
     single = entries(_profile(tmp_path / "single", 1.2, n=1))
     assert single[0].rises
