@@ -18,24 +18,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from scipy.special import stdtrit
+
 from ..validate import table
 from ..validate.tool import Line, ToolError, binary, call
 from .paths import CCS, OWN, PATHS, QUEUES, Paper
 from .run import LARGEST, PAPER, SOBAS, TUNED, Way, bdp, transfer
 
 WAYS = {"sobas": SOBAS, "paper": PAPER, "largest": LARGEST, "auto": TUNED, "bdp": None}
-#: Two-sided 95% quantiles of Student's t, by degrees of freedom.
-STUDENT = {
-    1: 12.71,
-    2: 4.30,
-    3: 3.18,
-    4: 2.78,
-    5: 2.57,
-    6: 2.45,
-    7: 2.36,
-    8: 2.31,
-    9: 2.26,
-}
 MISSING = 3
 #: The ways that use the controller.
 CONTROLLED = ("sobas", "paper")
@@ -78,11 +68,11 @@ def build() -> str:
 
 
 def interval(values: Sequence[float]) -> str:
-    """Formats the mean and the half-width of its 95% interval."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
+    """Formats the mean and the half-width of its 95% interval (Student's t)."""
+    mean, n = statistics.fmean(values), len(values)
+    if n < 2:
         return f"{mean:.0f}"
-    half = STUDENT.get(len(values) - 1, 2.0) * statistics.stdev(values) / len(values) ** 0.5
+    half = stdtrit(n - 1, 0.975) * statistics.stdev(values) / n**0.5
     return f"{mean:.0f} ± {half:.0f}"
 
 
@@ -118,7 +108,8 @@ def side_by_side(results: Sequence[Line]) -> list[str]:
             again = statistics.fmean(line["retransmits"] for line in found)
             delay = statistics.fmean(line["queue_ms"][1] for line in found)
             cells.append(f"{interval(rates(found))}; {again:.0f}; {delay:.1f}")
-        n = max(len(groups.get((path, queue, cc, way), [])) for way in WAYS)
+        counts = {len(groups[key]) for way in WAYS if (key := (path, queue, cc, way)) in groups}
+        n = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
         told = f"{PATHS[path].queue} (own)" if queue == OWN else queue
         lines.append(f"| {path} | {told} | {cc} | " + " | ".join(cells) + f" | {n} |")
     return lines
