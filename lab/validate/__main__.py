@@ -47,9 +47,9 @@ def run(name: str, fast: bool) -> list[tuple[Row, float]]:
     try:
         for row in CHECKS[name](fast):
             add(row)
-    except (ToolError, ValueError, LookupError) as error:
+    except Exception as error:
         # One broken check must not hide the others.
-        add(Row(name, "runs to its end", str(error).splitlines()[0], False))
+        add(Row(name, "runs to its end", (str(error) or repr(error)).splitlines()[0], False))
     return rows
 
 

@@ -1,6 +1,11 @@
 """The programs of `lab` that need no testbed: how they count, and how they end."""
 
+from collections.abc import Iterator
+
+import pytest
 from lab.sobas.__main__ import interval, side_by_side
+from lab.validate import __main__ as validate
+from lab.validate.row import Row
 
 
 def test_an_interval_of_many_values() -> None:
@@ -18,3 +23,14 @@ def test_a_row_says_how_many_transfers_its_cells_have() -> None:
     of_sobas = [line("sobas", seed) for seed in range(3)]
     assert side_by_side(of_sobas)[-1].endswith("| 3 |")
     assert side_by_side([*of_sobas, line("paper", 0)])[-1].endswith("| 1 to 3 |")
+
+
+@pytest.mark.parametrize("error", [TypeError("a run without a rate"), RuntimeError()])
+def test_a_broken_check_hides_no_other(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def broken(_: bool) -> Iterator[Row]:
+        yield Row("rate", "1 Gb/s", "1 Gb/s", True)
+        raise error
+
+    monkeypatch.setitem(validate.CHECKS, "rate", broken)
+    (_, _), (row, _) = validate.run("rate", fast=True)
+    assert row.ok is False and row.measured == (str(error) or repr(error))
