@@ -193,6 +193,12 @@ def read_storage(path: str | os.PathLike[str] | Iterable[Record]) -> Storage:
     return Storage(pl.DataFrame(rows, schema=STORAGE_SCHEMA), skipped)
 
 
+def _commonest(bottlenecks: list[str | None]) -> str | None:
+    """What limited the most runs; None if nothing did, or several things as many each."""
+    (first, most), *others = Counter(bottlenecks).most_common()
+    return None if others and others[0][1] == most else first
+
+
 def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
     """Computes the profile of measurements of storage.
 
@@ -203,7 +209,7 @@ def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
         `kind`, `version`, `program`, `confidence`, `runs`, and `entries`: one per folder, mount, path,
         operation, block, size and way past or through the page cache, each with its `points` by number of
         threads. A point has n, mean, spread, quartiles and the interval of the mean as in a profile of paths,
-        and the bottleneck of most of its runs.
+        and what limited the most of its runs.
     """
     entries = []
     for values, rows in runs.sort([*_CONDITIONS, "threads"], nulls_last=True).group_by(
@@ -213,8 +219,9 @@ def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
         for (threads,), repeats in rows.group_by("threads", maintain_order=True):
             statistics = point(0.0, repeats["rate_bps"])
             del statistics["rtt_ms"]
-            bottlenecks = Counter(repeats["bottleneck"].to_list())
-            points.append({"threads": threads, **statistics, "bottleneck": bottlenecks.most_common(1)[0][0]})
+            points.append(
+                {"threads": threads, **statistics, "bottleneck": _commonest(repeats["bottleneck"].to_list())}
+            )
         storage = dict(zip(_CONDITIONS, values, strict=True))
         for name in ("mount", "path"):
             storage[name] = storage[name] and json.loads(storage[name])

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import synthetic
 from click.testing import CliRunner
@@ -71,6 +72,9 @@ def test_a_profile_by_hand(tmp_path: Path) -> None:
     }  # fmt: skip
     assert [(p["threads"], p["n"], p["mean_bps"]) for p in read["points"]] == [(1, 2, 10e9), (4, 1, 20e9)]
     assert read["points"][0]["bottleneck"] == "device"
+    tied = storage.runs.with_columns(bottleneck=pl.Series(["device", "cpu", "device", "device"]))
+    points = storage_profile(tied)["entries"][0]["points"]
+    assert [point["bottleneck"] for point in points] == [None, "device"]
     assert read["points"][1]["sd_bps"] is None
     assert written["storage"]["operation"] == "write"
 
