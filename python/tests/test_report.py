@@ -405,6 +405,14 @@ def test_an_axis_is_called_logarithmic_only_if_it_is() -> None:
         assert f">{label}<" in profile_figure([entry(rtt)], "x")
 
 
+def test_a_foreign_description_of_a_campaign_is_left_alone(tmp_path: Path, small: list[RunSpec]) -> None:
+    synthetic.write(tmp_path / "r", small[0], samples=2)
+    for text in ('{"file": 5, "out": 7}', '{"file": "x.toml"}', '{"title": "y"}', "{}", "[]"):
+        (tmp_path / "r" / "campaign.json").write_text(text)
+        report(tmp_path / "r", tmp_path / "out.html")
+        assert f"fullpipe report {tmp_path / 'r'} -o" in (tmp_path / "out.html").read_text()
+
+
 def words_of(html: str) -> str:
     """The page without its figures and tags."""
     return re.sub(r"<[^>]+>|&#39;", " ", re.sub("<(svg|style).*?</\\1>", "", html, flags=re.DOTALL))

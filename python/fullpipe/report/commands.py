@@ -10,13 +10,15 @@ from fullpipe.run import transport_flag
 
 
 def campaign_of(folder: Path) -> dict[str, Any]:
-    """Reads the description that a campaign left beside its records; empty if there is none."""
-    return read_description(folder) or {}
+    """Reads the description that a campaign left beside its records; empty without one."""
+    about = read_description(folder) or {}
+    known = all(isinstance(about.get(name), str) for name in ("file", "out"))
+    return about if known else {}
 
 
 def whole(folder: Path, about: dict[str, Any], out: Path) -> str:
     """The command that repeats the campaign, if there was one, and writes the report."""
-    if not {"file", "out"} <= about.keys():
+    if not about:
         return f"fullpipe report {shlex.quote(str(folder))} -o {shlex.quote(str(out))}"
     default = Path("runs") / Path(about["file"]).stem
     where = "" if Path(about["out"]) == default else f" --out {shlex.quote(about['out'])}"
