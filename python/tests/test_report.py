@@ -7,19 +7,21 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import synthetic
 from conftest import ROOT, Command, campaign_of
 from matplotlib.image import imread
 
 from fullpipe import read_runs
-from fullpipe.analysis import stored
+from fullpipe.analysis import Sustained, stored
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
+from fullpipe.dynamics import Traces
 from fullpipe.profile import point, profile
 from fullpipe.report import commands, figure, report
-from fullpipe.report.figures import error_bars, pacings, profile_figure, share_of
-from fullpipe.report.panels import shown
+from fullpipe.report.figures import _merged, error_bars, pacings, profile_figure, share_of, trace_figure
+from fullpipe.report.panels import dynamics_figure, shown
 from fullpipe.report.style import colours
 from fullpipe.run import LINUX_CONGESTION_CONTROLS, UDT
 
@@ -411,6 +413,21 @@ def test_a_foreign_description_of_a_campaign_is_left_alone(tmp_path: Path, small
         (tmp_path / "r" / "campaign.json").write_text(text)
         report(tmp_path / "r", tmp_path / "out.html")
         assert f"fullpipe report {tmp_path / 'r'} -o" in (tmp_path / "out.html").read_text()
+
+
+def test_long_runs_make_no_large_figures() -> None:
+    rates = np.random.default_rng(1).uniform(1e9, 9e9, 50_000)
+    t = np.linspace(0.01, 500, 50_000)
+    transport = {"cc": "cubic", "streams": 1, "buffer": "1GB", "pacing": None}
+    trace = Traces("x", t, rates, rates[None, :], 0.0, 0.01, 0.0118)
+    assert len(trace_figure([(11.8, transport, trace)], "x")) < 500_000
+    run = {"rtt_ms": 11.8, "interval_s": 0.01, "aggregate": {"lyapunov": None}}
+    rest = Sustained(0.01, rates, rates[None, :])
+    assert len(dynamics_figure([({"transport": transport}, run, rest)], "x")) < 500_000
+    means, edges = _merged(np.array([1.0, 3.0, 8.0]), np.array([0.0, 1.0, 2.0, 2.5]))
+    assert (means.tolist(), edges.tolist()) == ([1.0, 3.0, 8.0], [0.0, 1.0, 2.0, 2.5])
+    means, edges = _merged(np.arange(4001.0), np.arange(4002.0))
+    assert means[:2].tolist() == [1.0, 4.0] and means[-1] == 3999.5 and edges[-1] == 4001
 
 
 def words_of(html: str) -> str:

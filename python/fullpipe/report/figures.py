@@ -35,6 +35,8 @@ Entry = dict[str, Any]
 Item = TypeVar("Item")
 MAX_STREAM_COUNTS = 3
 """The most numbers of streams that one figure shows."""
+MAX_STEPS = 2000
+"""The most steps that a trace is drawn with."""
 
 
 def _size(buffer: str) -> tuple[int, int, str]:
@@ -318,6 +320,14 @@ def box_figure(entries: Sequence[Entry], title: str) -> str:
         return to_svg(figure, f"boxes {title}", f"Box plots of throughput at each RTT: {title}")
 
 
+def _merged(rates: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Merges the steps of a long trace to at most :data:`MAX_STEPS`, each with the mean of its intervals."""
+    starts = np.arange(0, len(rates), -(-len(rates) // MAX_STEPS))
+    lengths = np.diff(edges)
+    means = np.add.reduceat(rates * lengths, starts) / np.add.reduceat(lengths, starts)
+    return means, np.append(edges[starts], edges[-1])
+
+
 def trace_figure(traces: Sequence[tuple[float, dict[str, Any], Traces]], title: str) -> str:
     """Draws the aggregate goodput of runs over time as SVG, by RTT and pacing; empty without traces.
 
@@ -339,7 +349,7 @@ def trace_figure(traces: Sequence[tuple[float, dict[str, Any], Traces]], title: 
             for rtt, transport, trace in traces:
                 if rtt != panel or transport["pacing"] not in paced:
                     continue
-                gbps, edges = trace.aggregate / 1e9, [trace.start_s, *trace.t_s]
+                gbps, edges = _merged(trace.aggregate / 1e9, np.append(trace.start_s, trace.t_s))
                 colour = palette[transport["cc"]]
                 top = max(top, float(gbps.max()))
                 axes.stairs(gbps, edges, baseline=None, color=colour, linewidth=1.5)

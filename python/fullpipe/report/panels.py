@@ -32,6 +32,8 @@ from fullpipe.transition import Sigmoid
 Content = Mapping[str, Any]
 MAX_PANELS = 12
 MAX_COLUMNS = 4
+MAX_POINTS = 2000
+"""The most points of a Poincaré map."""
 NARROW, NARROWER = 0.1, 0.13
 """The least distance of RTT labels in narrow panels, as a share of the axis."""
 SHADE = "#dbe7f0"
@@ -259,8 +261,9 @@ def dynamics_figure(maps: Sequence[Map], title: str) -> str:
             ends = (low - margin, high + margin)
             axes.plot(ends, ends, color="#9aa4ab", linewidth=0.8)
             colour = palette[entry["transport"]["cc"]]
+            now, then = (part[:: -(-(len(rates) - 1) // MAX_POINTS)] for part in (rates[:-1], rates[1:]))
             size = float(np.clip(2000 / len(rates), 4, 20))
-            axes.scatter(rates[:-1], rates[1:], s=size, color=colour, alpha=0.5, linewidths=0)
+            axes.scatter(now, then, s=size, color=colour, alpha=0.5, linewidths=0)
             axes.set(xlim=ends, ylim=ends, aspect="equal")
             axes.locator_params(nbins=4)
             transport = entry["transport"]

@@ -141,7 +141,8 @@ FIGURES = {
             caption="Goodput of all streams together from the receiver's samples, for the first seed with "
             "the largest buffer of each congestion control, and with that the most streams. {deliver} "
             "bytes in order: while a lost packet is missing, nothing is read. When it arrives, all data "
-            "that waited behind it are read at once, which shows as a peak above the path's rate.",
+            "that waited behind it are read at once, which shows as a peak above the path's rate. Of a "
+            "long run, each step is the mean of several intervals.",
             draw=lambda section: trace_figure(section.traces(), section.title),
             every=lambda section: section.traced(),
             most=MAX_TRACES,
@@ -155,7 +156,8 @@ FIGURES = {
             "the next. An interval is one sample, or one RTT where that is longer. A thin curve is "
             "regular, a round cloud is noise; on the thin line nothing changes. Arms along the axes are "
             "stalls behind lost packets and the bursts after them. L is the Lyapunov exponent per step. A "
-            "star marks a run limited by its window: its map shows how bursts fall into samples.",
+            "star marks a run limited by its window: its map shows how bursts fall into samples. Of a long "
+            "run, 2,000 points at most are drawn, evenly spaced.",
             draw=lambda section: dynamics_figure(section.maps(), section.title),
             every=lambda section: mapped(section.analysis),
             most=MAX_PANELS,
