@@ -14,7 +14,7 @@ from fullpipe import Runs, read_runs
 from fullpipe.campaign import RunSpec
 from fullpipe.confidence import interval as mean_interval
 from fullpipe.dynamics import Traces, drop_ramp, lyapunov, poincare, resample, traces
-from fullpipe.dynamics.linear import correlation
+from fullpipe.dynamics.linear import _simulated, correlation
 from fullpipe.dynamics.locallinear import lines, slope_errors
 from fullpipe.dynamics.resampling import ar1_surrogates, block_counts, block_length
 from fullpipe.errors import UsageError
@@ -456,6 +456,14 @@ def test_traces_by_hand() -> None:
     assert np.average(found.aggregate, weights=found.lengths_s) == pytest.approx(800 * 8 / 2.6)
     assert (found.interval_s, found.rtt_s, found.id) == (1.0, 0.1, "x")
     assert "2 streams" in repr(found)
+
+
+def test_series_of_nearly_one_length_are_simulated_once() -> None:
+    assert all(_simulated(n) == n for n in range(50, 129))
+    lengths = np.arange(129, 10_001)
+    found = np.array([_simulated(n) for n in lengths.tolist()])
+    assert (found <= lengths).all() and (found > lengths / 1.04).all()
+    assert len(set(found)) < 160 and len({_simulated(n) for n in range(300, 500)}) < 20
 
 
 def test_the_interval_is_that_of_the_samples() -> None:
