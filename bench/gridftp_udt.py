@@ -48,6 +48,9 @@ def finish(server: ftplib.FTP) -> None:
 
 def main() -> int:
     """Copies; 1 if it did not go over UDT."""
+    if len(sys.argv) != 5:
+        print(__doc__, file=sys.stderr)
+        return 2
     from_port, source, to_port, target = sys.argv[1:]
     before = datagrams()
     sender, receiver = connect(int(from_port)), connect(int(to_port))

@@ -38,6 +38,18 @@ struct Kept {
     interval_ns: u64,
 }
 
+impl Kept {
+    /// Drops every second instant, and doubles the interval. Instants at which a stream could not be observed have fewer samples.
+    fn thin(&mut self) {
+        let (mut instant, mut number) = (None, 0u64);
+        self.samples.retain(|(sample, _)| {
+            number += u64::from(instant.replace(sample.t_ns) != Some(sample.t_ns));
+            number % 2 == 1
+        });
+        self.interval_ns *= 2;
+    }
+}
+
 #[derive(Default)]
 struct Arrival {
     bytes: AtomicU64,
@@ -93,12 +105,7 @@ impl Trace {
                 .push((Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt: None, udp: None }, seen.udt));
         }
         if kept.samples.len() > MAX_SAMPLES {
-            let (n, mut i) = (self.streams.len().max(1), 0);
-            kept.samples.retain(|_| {
-                i += 1;
-                ((i - 1) / n) % 2 == 0
-            });
-            kept.interval_ns *= 2;
+            kept.thin();
         }
     }
 
@@ -220,5 +227,26 @@ impl Traces {
     /// This end's samples and the other end's, if samples were asked for.
     pub(crate) fn both(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
         (self.own.clone(), lock(&self.peer).seen())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_instant_is_dropped_whole() {
+        let sample = |t_ns: u64, stream: u16| {
+            let info = TcpInfo::from_bytes(&[]);
+            (Sample { t_ns, end: Side::Sender, stream, bytes: 0, info, udt: None, udp: None }, None)
+        };
+        // The second of three streams is reset after two instants.
+        let streams = |t_ns: u64| (0..3).filter(move |stream| *stream != 1 || t_ns < 3);
+        let samples = (1..9).flat_map(|t_ns| streams(t_ns).map(move |stream| sample(t_ns, stream))).collect();
+        let mut kept = Kept { samples, interval_ns: 100 };
+        kept.thin();
+        let left: Vec<_> = kept.samples.iter().map(|(sample, _)| (sample.t_ns, sample.stream)).collect();
+        assert_eq!(left, [(1, 0), (1, 1), (1, 2), (3, 0), (3, 2), (5, 0), (5, 2), (7, 0), (7, 2)]);
+        assert_eq!(kept.interval_ns, 200);
     }
 }
