@@ -6,6 +6,7 @@ python -m lab.papers fit                                 # fits the earlier grid
 python -m lab.papers figures runs                        # draws the figures from whole records
 python -m lab.papers mounts runs/icccn17-mounts runs/cp  # draws mounts over long paths beside copies
 python -m lab.papers disks runs/icccn17-disks            # draws files from XFS to XFS
+python -m lab.papers udt                                 # draws UDT from what is kept
 """
 
 import argparse
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     mounting = commands.add_parser("mounts", help="draw rates of mounts against RTT, beside copies")
     mounting.add_argument("mounts", type=Path, help="the records of campaigns/icccn17-mounts.toml")
     mounting.add_argument("copies", type=Path, help="what 'fullpipe cp --json' printed over its paths")
+    commands.add_parser("udt", help="draw the figures of UDT from what is kept")
     storing = commands.add_parser("disks", help="draw rates of files from XFS to XFS")
     storing.add_argument("disks", type=Path, help="the records of campaigns/icccn17-disks.toml")
     return parser
@@ -102,6 +104,10 @@ def main() -> int:
             from lab.papers.mounts import write_figure
 
             write_figure(arguments.mounts, arguments.copies, PAGE.with_suffix("") / "icccn-16.svg")
+        elif arguments.command == "udt":
+            from lab.papers.udt import write_figures as write_udt
+
+            write_udt(Kept.read(), PAGE.with_suffix(""))
         elif arguments.command == "disks":
             from lab.papers.disks import write_figure as write_disks
 

@@ -50,7 +50,11 @@ TRACES: dict[str, pl.DataType] = {
     "stream": pl.UInt8(),
     "second": pl.UInt16(),
     "mbps": pl.Float32(),
+    "naks": pl.UInt32(),
 }
+"""`naks` are the negative acknowledgements that UDT's sender received in that second; null for TCP."""
+_LATE_S = 0.05
+"""The most by which a sample is taken late."""
 _LEAST_POINTS = 40
 """The fewest seconds after ramp-up from which dynamics are estimated."""
 
@@ -167,12 +171,24 @@ def _traced(runs: Runs, id_: str) -> tuple[dict[str, float | None], pl.DataFrame
     each = [resample(trace.t_s, one, 1.0, start_s=trace.start_s)[1] for one in trace.per_stream]
     rows = [
         pl.DataFrame(
-            {"id": id_, "stream": i, "second": range(1, len(rate) + 1), "mbps": (rate / 1e6).round(1)},
-            schema=TRACES,
+            {"id": id_, "stream": i, "second": range(1, len(rate) + 1), "mbps": (rate / 1e6).round(1)}
         )
         for i, rate in enumerate(each)
     ]
-    return found, pl.concat(rows)
+    naks = _naks(runs, id_, trace.start_s)
+    table = pl.concat(rows).cast({name: kind for name, kind in TRACES.items() if name != "naks"})
+    return found, table.join(naks, on=["stream", "second"], how="left").select(TRACES.keys())
+
+
+def _naks(runs: Runs, id_: str, start_s: float) -> pl.DataFrame:
+    """UDT's negative acknowledgements by `stream` and `second` of a trace that starts at an instant."""
+    sent = runs.samples.filter(pl.col("id") == id_, pl.col("end") == "sender")
+    # A sample counts what came since the one before, and is taken a little after the second is over.
+    second = (pl.col("t") - start_s - _LATE_S).ceil().clip(1).cast(pl.UInt16)
+    count = pl.col("pktRecvNAK").sum() if "pktRecvNAK" in sent.columns else pl.lit(None)
+    known = count if sent.height else pl.lit(None)
+    found = sent.group_by(pl.col("stream").cast(pl.UInt8), second.alias("second")).agg(naks=known)
+    return found.cast({"naks": pl.UInt32})
 
 
 def read_campaign_records(folder: Path, build: str) -> Kept:

@@ -55,7 +55,7 @@ pub enum Action {
         bytes: u32,
         /// Time over which to spread the packets evenly, nanoseconds; 0 sends them back to back.
         over_ns: u64,
-        /// The question that the train is sent for. Its [`Train`](crate::Train) bears it too.
+        /// The question that the train is sent for. Its [`Train`] bears it too.
         question: u32,
     },
     /// Write this decision to the record.
