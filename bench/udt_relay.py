@@ -36,8 +36,11 @@ def relay(listener: tuple[str, int], faults: Faults | None, seed: int) -> Iterat
         yield port
         return
     command = [sys.executable, __file__, host, str(port), str(seed)]
-    process = subprocess.Popen(["ip", "netns", "exec", "far", *command])
+    process = subprocess.Popen(["ip", "netns", "exec", "far", *command], stdout=subprocess.PIPE)
     try:
+        # libudt calls for three seconds only.
+        assert process.stdout
+        process.stdout.readline()
         yield port + 1
     finally:
         process.kill()
@@ -48,6 +51,7 @@ def forward(host: str, port: int, seed: int, faults: Faults) -> None:
     """Relays for ever."""
     draw = random.Random(seed)
     front = bound((host, port + 1))
+    print("ready", flush=True)
     select = selectors.DefaultSelector()
     select.register(front, selectors.EVENT_READ)
     behind: dict[tuple[str, int], socket.socket] = {}
