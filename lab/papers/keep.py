@@ -185,10 +185,11 @@ def _naks(runs: Runs, id_: str, start_s: float) -> pl.DataFrame:
     sent = runs.samples.filter(pl.col("id") == id_, pl.col("end") == "sender")
     # A sample counts what came since the one before, and is taken a little after the second is over.
     second = (pl.col("t") - start_s - _LATE_S).ceil().clip(1).cast(pl.UInt16)
-    count = pl.col("pktRecvNAK").sum() if "pktRecvNAK" in sent.columns else pl.lit(None)
-    known = count if sent.height else pl.lit(None)
-    found = sent.group_by(pl.col("stream").cast(pl.UInt8), second.alias("second")).agg(naks=known)
-    return found.cast({"naks": pl.UInt32})
+    # A folder may have runs over TCP beside those over UDT.
+    naks = pl.col("pktRecvNAK") if "pktRecvNAK" in sent.columns else pl.lit(None, pl.UInt32)
+    counted = sent.with_columns(naks=naks, stream=pl.col("stream").cast(pl.UInt8), second=second)
+    counted = counted.filter(pl.col("naks").is_not_null())
+    return counted.group_by("stream", "second").agg(pl.col("naks").sum().cast(pl.UInt32))
 
 
 def read_campaign_records(folder: Path, build: str) -> Kept:

@@ -26,7 +26,7 @@ def runs_of(kept: Kept, **what: object) -> pl.DataFrame:
 
 
 def trace_of(kept: Kept, id_: str) -> pl.DataFrame:
-    """The seconds of a run: `gbps`, and `naks` in each."""
+    """The seconds of a run: `gbps`, and `naks` in each, 0 where they are not kept."""
     by_second = kept.traces.filter(pl.col("id") == id_).group_by("second").agg(pl.col("mbps", "naks").sum())
     return by_second.sort("second").with_columns(gbps=pl.col("mbps") / 1e3)
 

@@ -38,6 +38,13 @@ def test_naks_of_the_sender_are_kept_by_second(tmp_path: Path) -> None:
     traces = Kept.read(tmp_path / "kept").traces
     assert traces.height == 40
     assert traces.filter(pl.col("naks") != pl.col("second")).is_empty() and traces["naks"].null_count() == 0
+    # A run over TCP beside them has none.
+    for run in expand(campaign_of(tmp_path, CAMPAIGN.replace('"udt"', '"cubic"'))):
+        synthetic.write(folder, run)
+    pack([folder], "0123456", tmp_path / "kept")
+    traces = Kept.read(tmp_path / "kept").traces
+    assert traces.filter(pl.col("naks").is_null() != pl.col("id").str.starts_with("cubic")).is_empty()
+    assert traces.height == 80
 
 
 def test_the_figures_are_drawn_from_what_is_kept(tmp_path: Path) -> None:

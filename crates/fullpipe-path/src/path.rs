@@ -195,7 +195,7 @@ struct Keys {
     corrupt: Option<Probability>,
     modality: Option<Modality>,
     kernel: Option<String>,
-    #[serde(default, deserialize_with = "cross_or_none")]
+    #[serde(default, deserialize_with = "read_cross")]
     cross: Option<Cross>,
     host_noise: Option<Time>,
     /// The host at both ends, where no key of an end says otherwise.
@@ -209,10 +209,14 @@ struct Keys {
     mount: Option<LabMount>,
 }
 
-/// Reads cross traffic, or `none`.
-fn cross_or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Cross>, D::Error> {
+/// Reads cross traffic from a table.
+fn read_cross<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Cross>, D::Error> {
     let text: Option<String> = Deserialize::deserialize(from)?;
-    text.filter(|text| text != "none").map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+    text.map_or(Ok(None), |text| cross_or_none(&text).map_err(serde::de::Error::custom))
+}
+
+fn cross_or_none(text: &str) -> Result<Option<Cross>, PathError> {
+    if text == "none" { Ok(None) } else { text.parse().map(Some) }
 }
 
 /// The keys of a path, as errors list them.
@@ -441,7 +445,7 @@ impl FromStr for LabPath {
                     });
                 }
                 "kernel" => keys.kernel = Some(value.to_owned()),
-                "cross" => keys.cross = if value == "none" { None } else { Some(value.parse()?) },
+                "cross" => keys.cross = cross_or_none(value)?,
                 "host_noise" => keys.host_noise = Some(value.parse().map_err(unit)?),
                 "host" => keys.host = Some(value.parse()?),
                 "host_a" => keys.host_a = Some(value.parse()?),

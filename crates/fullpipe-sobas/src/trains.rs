@@ -16,8 +16,9 @@ pub const MAX_PACED_PACKETS: u16 = 64;
 /// Most packets of a paced train that asks whether its rate is free beside the transfer. If half of the capacity is asked for
 /// and nothing of it is free, the whole train queues: 48 KB.
 pub const MAX_ASKING_PACKETS: f64 = 32.0;
-/// Least rate of an asking train, packets per second, so that it takes at most 4 ms. If that exceeds
-/// the capacity, the train tells no less: `Trains::free_beside` computes what is free from how far the path slows it.
+/// Least rate of a train that asks how much is free, packets per second, so that it takes at most 4 ms. If that exceeds the
+/// capacity, the train tells no less: `Trains::free_beside` computes what is free from how far the path slows it. Trains that ask
+/// whether a certain rate fits ([`Trains::fitted`]) are as slow as that rate.
 pub const MIN_ASKING_PPS: f64 = MIN_PACED_PACKETS / MAX_PACED_S;
 /// An asking train did not fit if it arrived more slowly than it was sent by this factor. The transfer's own bursts slow it by less.
 const DID_NOT_FIT_FACTOR: f64 = 1.08;

@@ -61,9 +61,8 @@ class Section:
     def traced(self) -> list[tuple[float, dict[str, Any], str]]:
         """RTT, transport and id of the runs of which the figure of traces shows at most :data:`MAX_TRACES`.
 
-        They are at a short, a middle and the longest RTT.
-
-        They are those of each congestion control with its largest buffer and, of these, the most streams.
+        They are those of each congestion control with its largest buffer and, of these, the most streams, at
+        a short, a middle and the longest RTT.
         """
         entries = most_streams(largest_buffers(self.entries))
         every = rtts(entries)

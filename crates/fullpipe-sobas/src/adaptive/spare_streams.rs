@@ -53,3 +53,33 @@ impl Adaptive {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adaptive::capacity::Capacity;
+    use crate::adaptive::mode::Follow;
+    use crate::config::Config;
+
+    #[test]
+    fn losses_add_streams_only_where_nobody_else_uses_the_path() {
+        let config = Config { spare: 63, restart: false, change: false, ..Config::of_one_stream() };
+        let mut model = NetworkModel::new(config, 20_000_000);
+        let now = 3_000_000_000;
+        for at in (0..=now).step_by(10_000_000) {
+            model.bytes.add(at, at / 8 / 4);
+        }
+        // The path gives 1 Gb/s, and a quarter of that arrives.
+        let capacity = Capacity::measured(1e9, true);
+        let mut adaptive = Adaptive { capacity, mode: Mode::Follow(Follow::new(now)), ..Adaptive::new(0) };
+        adaptive.losses.latest = [Some(now), Some(now - 1_000_000_000)];
+        for (rate, more) in [(0.95e9, true), (0.5e9, false)] {
+            adaptive.rate = Some(rate);
+            assert_eq!(adaptive.wanted_streams(now, &model) > 1, more, "{rate}");
+        }
+        // One loss is chance.
+        adaptive.rate = Some(0.95e9);
+        adaptive.losses.latest = [Some(now), None];
+        assert_eq!(adaptive.wanted_streams(now, &model), 1);
+    }
+}

@@ -171,3 +171,18 @@ impl Adaptive {
         self.ceiling.bps().is_some_and(|bps| self.rate >= Some(RATE.filled * bps))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_start_takes_no_trains_of_the_first_for_news() {
+        let mut adaptive = Adaptive::new(0);
+        adaptive.enter(Mode::Start, Why::Trains);
+        assert!(!adaptive.others.search_is_over);
+        adaptive.enter(Mode::Hold, Why::Flat);
+        adaptive.enter(Mode::Start, Why::Restart);
+        assert!(adaptive.others.search_is_over);
+    }
+}

@@ -4,6 +4,8 @@ use fullpipe_sobas::{Action, Algorithm, Config, Observation, Sobas, Train};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::sim::config;
+
 /// Over all magnitudes, the ends included.
 fn any(random: &mut Pcg64Mcg) -> u64 {
     match random.random_range(0..8) {
@@ -86,22 +88,8 @@ fn nothing_seen_makes_it_fall() {
 
 #[test]
 fn nothing_seen_at_all_is_no_reason_to_limit() {
-    let config = Config {
-        mss: 1448,
-        packet: 1500,
-        streams: 4,
-        spare: 60,
-        largest: 1 << 30,
-        window: true,
-        pacing: true,
-        restart: true,
-        change: true,
-        trains: true,
-        assumed_bps: f64::INFINITY,
-        decrease: 0.5,
-        algorithm: Algorithm::Adaptive,
-    };
-    let mut sobas = Sobas::new(config, 20_000_000, 0);
+    let many = Config { streams: 4, spare: 60, largest: 1 << 30, ..config(Algorithm::Adaptive) };
+    let mut sobas = Sobas::new(many, 20_000_000, 0);
     let mut now = 0;
     while now < 5_000_000_000 {
         for action in sobas.tick(now) {

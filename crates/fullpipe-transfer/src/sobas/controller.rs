@@ -452,7 +452,63 @@ fn round_trip_ns(elapsed_ns: u64, held_ns: u64, waited_ns: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::round_trip_ns;
+    use std::net::IpAddr;
+
+    use super::super::datagram::Keys;
+    use super::*;
+
+    #[test]
+    fn where_udp_has_ceased_the_senders_figures_are_probes_and_few_probes_leave() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let [near, far] = [(), ()].map(|()| Udp::bind(here, 0).unwrap());
+        let setup = SizingSetup {
+            law: SizingMode::All,
+            udp: Some(Udp::new(near, far.local_addr().ok(), Keys::new(&[1; 32], true))),
+            rtt_ns: 20_000_000,
+            buffer: fullpipe_path::Buffer::Auto,
+            assumed_bps: 1_000_000_000,
+            decrease: 0.5,
+        };
+        let session = Session::new(String::new(), Box::new(std::io::sink()));
+        let mut controller = Controller::new(&session, setup, (Arc::new([]), 0), Arc::default());
+        let (tell, sender_stats) = mpsc::sync_channel(1);
+        controller.sender_stats = sender_stats;
+        let long = LIMITS.udp_silent_ns + 2 * 20_000_000 + 1_000_000;
+        for (silent, probes, rtt_ns) in [(false, 3, 20_000_000), (true, 1, 5_000_000)] {
+            let now = sys::now_ns();
+            controller.echoed = if silent { now - long } else { now };
+            let before = controller.next_probe;
+            controller.probed = 0;
+            for _ in 0..3 {
+                controller.act(Action::SendProbe);
+            }
+            assert_eq!(controller.next_probe - before, probes, "silent: {silent}");
+            let config = Config {
+                mss: 1448,
+                packet: 1500,
+                streams: 1,
+                spare: 0,
+                largest: 1 << 30,
+                window: true,
+                pacing: true,
+                restart: true,
+                change: true,
+                trains: true,
+                assumed_bps: 1e9,
+                decrease: 0.5,
+                algorithm: Algorithm::Adaptive,
+            };
+            let mut sobas = Sobas::new(config, 20_000_000, now);
+            tell.send(SenderStats { rtt_us: 5_000, ..SenderStats::default() }).unwrap();
+            controller.listen(&mut sobas, 0);
+            // Without trains it begins at once, and tells the shortest round trip.
+            sobas.set_trains(false);
+            let told = sobas.tick(now + 1_000_000_000);
+            let event =
+                told.iter().find_map(|action| if let Action::Note(event) = action { Some(event) } else { None });
+            assert_eq!(event.map(|event| event.rtt_ns), Some(rtt_ns), "silent: {silent}");
+        }
+    }
 
     #[test]
     fn a_host_that_was_suspended_has_seen_no_round_trip() {
