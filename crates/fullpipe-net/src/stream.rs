@@ -70,11 +70,6 @@ pub trait DataStream: io::Read + io::Write + Send {
         self.read(to)
     }
 
-    /// Whether `read` returns whole records, as encrypted streams do. `read_full` gains nothing then.
-    fn reads_records(&self) -> bool {
-        false
-    }
-
     /// Receives up to `most` bytes and drops them. With `full`, it waits until `most` bytes have come or the stream ends,
     /// where the transport can drop bytes without copying them; else it returns after one read.
     ///
@@ -119,10 +114,6 @@ impl<S: DataStream + ?Sized> DataStream for Box<S> {
 
     fn read_full(&mut self, to: &mut [u8]) -> io::Result<usize> {
         (**self).read_full(to)
-    }
-
-    fn reads_records(&self) -> bool {
-        (**self).reads_records()
     }
 
     fn discard(&mut self, most: usize, full: bool) -> io::Result<usize> {

@@ -237,6 +237,18 @@ impl Opener {
     /// Those of the connection; `InvalidData` if a record was changed on the way; `UnexpectedEof` if the connection was
     /// cut off.
     pub(super) fn read(&mut self, from: &mut impl DataStream, to: &mut [u8]) -> io::Result<usize> {
+        self.read_at_least(from, to, 0)
+    }
+
+    /// Reads as [`Opener::read`] does. Where the network is slower than this end, one receive waits for all that the content
+    /// of `to` must still bring, not for one record. It may return before `to` is full.
+    pub(super) fn read_full(&mut self, from: &mut impl DataStream, to: &mut [u8]) -> io::Result<usize> {
+        // In how many records it comes is not known.
+        self.read_at_least(from, to, HEAD_BYTES + to.len() + TAG_BYTES)
+    }
+
+    /// Reads as [`Opener::read`] does, of a stream that is known to bring `expected` bytes more than have been decrypted.
+    fn read_at_least(&mut self, from: &mut impl DataStream, to: &mut [u8], expected: usize) -> io::Result<usize> {
         if to.is_empty() {
             return Ok(0);
         }
@@ -253,7 +265,7 @@ impl Opener {
                 if done > 0 {
                     break;
                 }
-                self.fetch(from, missing)?;
+                self.fetch(from, missing, expected.saturating_sub(self.come.len()))?;
                 continue;
             }
             let len = self.content_len()?;
@@ -304,16 +316,17 @@ impl Opener {
     }
 
     /// Receives the bytes that have arrived; waits until there is at least one. `missing` is the number of bytes that
-    /// complete the next record.
-    fn fetch(&mut self, from: &mut impl DataStream, missing: usize) -> io::Result<()> {
+    /// complete the next record, `expected` the number of those that are sure to come.
+    fn fetch(&mut self, from: &mut impl DataStream, missing: usize, expected: usize) -> io::Result<()> {
         // A record must be contiguous in `raw`, so an incomplete record moves to the front, where the rest of it fits.
         self.raw.copy_within(self.come.clone(), 0);
         self.come = 0..self.come.len();
         let end = self.come.end;
         // If the network is slower than this end, each receive would otherwise return a single packet. So after a short
-        // receive, this waits for the rest of the record.
+        // receive, this waits for the rest of the record, or for all that is sure to come.
         let n = if self.short {
-            from.read_full(&mut self.raw[end..end + missing])?
+            let most = self.raw.len() - end;
+            from.read_full(&mut self.raw[end..end + missing.max(expected).min(most)])?
         } else {
             from.read(&mut self.raw[end..])?
         };
@@ -444,6 +457,45 @@ mod tests {
             drop(from);
             (got, result)
         })
+    }
+
+    #[test]
+    fn reading_in_full_waits_for_nothing_behind_what_was_asked_for() {
+        const ASKED: [usize; 4] = [100_000, 16 << 10, 300_000, 5];
+        for cipher in [&X2, &X4] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            to.set_nodelay(true).unwrap();
+            let mut from = TcpDataStream::new(listener.accept().unwrap().0);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let mut sealer = Sealer::new(cipher, [1; KEY_BYTES]);
+                    for asked in ASKED {
+                        let (mut wire, mut rest) = (Vec::new(), &vec![7; asked][..]);
+                        while !rest.is_empty() {
+                            let n = sealer.write(&mut wire, rest).unwrap();
+                            rest = &rest[n..];
+                        }
+                        // As packets come over a slow network; what follows waits for an answer.
+                        for packet in wire.chunks(1448) {
+                            to.write_all(packet).unwrap();
+                            std::thread::yield_now();
+                        }
+                        to.read_exact(&mut [0]).unwrap();
+                    }
+                });
+                let mut opener = Opener::new(cipher, [1; KEY_BYTES]);
+                from.handle().set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+                for asked in ASKED {
+                    let (mut content, mut done) = (vec![0; asked], 0);
+                    while done < asked {
+                        done += opener.read_full(&mut from, &mut content[done..]).unwrap();
+                    }
+                    assert!(content.iter().all(|byte| *byte == 7), "{asked}");
+                    from.write_all(&[1]).unwrap();
+                }
+            });
+        }
     }
 
     #[test]

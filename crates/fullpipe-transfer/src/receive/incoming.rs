@@ -1,6 +1,8 @@
 //! One data stream of the receiving end: its chunks, and whether each is what the sender sent.
 
 use std::io::{self, Read};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use fullpipe_net::stream::DataStream;
 
@@ -10,12 +12,15 @@ use crate::error::TransferError;
 use crate::protocol::chunk::{Chunk, PACK_FILES, Trailer};
 use crate::protocol::digest::{Digest, Key, Tagger};
 use crate::protocol::frame;
-use crate::sizes::SMALL;
+use crate::sizes::{PIECE, SMALL};
 use crate::telemetry::counters::{Counters, timed};
 
-/// Bytes that one read waits for when the network is slower than this end. Without it, a stream would read each packet by
-/// itself. It is small because received bytes are what shows that a transfer has not stalled.
+/// Least bytes that one read waits for. Received bytes are what shows that a transfer has not stalled, also over a slow path.
 const MIN_READ_BYTES: usize = 16 << 10;
+/// A read that took less than this lets the next one wait for twice as many bytes.
+const SHORT_READ: Duration = Duration::from_micros(250);
+/// A read that took longer than this halves them.
+const LONG_READ: Duration = Duration::from_millis(1);
 
 /// A stream, and what the tag of its next chunk is computed from.
 pub(super) struct IncomingStream<'a> {
@@ -25,6 +30,8 @@ pub(super) struct IncomingStream<'a> {
     header: Vec<u8>,
     /// Most bytes of data in one chunk.
     most: u64,
+    /// Bytes that one read waits for. A read for each packet as it comes would be most of what a fast network costs.
+    read_bytes: usize,
     session: &'a Session,
     counters: &'a Counters,
 }
@@ -38,7 +45,8 @@ impl<'a> IncomingStream<'a> {
         session: &'a Session,
         counters: &'a Counters,
     ) -> IncomingStream<'a> {
-        IncomingStream { stream, tagger: Tagger::new(tags, i as u16), header: Vec::new(), most, session, counters }
+        let (tagger, header, read_bytes) = (Tagger::new(tags, i as u16), Vec::new(), MIN_READ_BYTES);
+        IncomingStream { stream, tagger, header, most, read_bytes, session, counters }
     }
 
     /// Receives the header of the next chunk. Returns the chunk and the number of its bytes, a hole's included.
@@ -85,14 +93,12 @@ impl<'a> IncomingStream<'a> {
     /// place, if it can.
     pub(super) fn receive_or(&mut self, piece: &mut [u8], put: impl Fn() -> bool) -> Result<(), TransferError> {
         let mut at = 0;
-        let mut waits = false;
         while at < piece.len() {
-            let rest = &mut piece[at..];
-            let asked = rest.len();
-            let stream = &mut self.stream;
-            let read = timed(&self.counters.net_ns, || {
-                if waits { stream.read_full(&mut rest[..asked.min(MIN_READ_BYTES)]) } else { stream.read(rest) }
-            });
+            let asked = self.read_bytes.min(piece.len() - at);
+            let begin = Instant::now();
+            let read = self.stream.read_full(&mut piece[at..at + asked]);
+            let took = begin.elapsed();
+            self.counters.net_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
             let n = match read {
                 Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -100,8 +106,7 @@ impl<'a> IncomingStream<'a> {
                 read => read,
             };
             let n = n.map_err(|e| self.lost(e))?;
-            // An encrypted stream waits for whole records by itself.
-            waits |= n < asked && !self.stream.reads_records();
+            self.read_bytes = next_read(self.read_bytes, took);
             self.session.moved(n as u64);
             self.counters.came(n as u64);
             at += n;
@@ -111,5 +116,45 @@ impl<'a> IncomingStream<'a> {
 
     fn lost(&self, error: io::Error) -> TransferError {
         self.session.lost("receiving", error)
+    }
+}
+
+/// The bytes that the next read waits for, after one that waited for `bytes` and took this time.
+fn next_read(bytes: usize, took: Duration) -> usize {
+    if took < SHORT_READ {
+        (bytes * 2).min(PIECE)
+    } else if took > LONG_READ {
+        (bytes / 2).max(MIN_READ_BYTES)
+    } else {
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that a read waits for once they settle, where they come at this rate.
+    fn settled(bytes_per_s: f64) -> usize {
+        (0..100).fold(MIN_READ_BYTES, |bytes, _| next_read(bytes, Duration::from_secs_f64(bytes as f64 / bytes_per_s)))
+    }
+
+    #[test]
+    fn reads_wait_for_a_quarter_to_one_millisecond() {
+        assert_eq!(settled(1e10), PIECE);
+        for bytes_per_s in [1.25e8, 2.5e8, 3.125e8, 1e9] {
+            let seconds = settled(bytes_per_s) as f64 / bytes_per_s;
+            assert!((2.5e-4..=1e-3).contains(&seconds), "{bytes_per_s}: {seconds}");
+        }
+        assert_eq!(settled(2.5e5), MIN_READ_BYTES);
+    }
+
+    #[test]
+    fn a_path_that_becomes_slower_shows_what_comes_within_seconds() {
+        let slow = |bytes: usize| Duration::from_secs_f64(bytes as f64 / 2.5e5);
+        assert_eq!(
+            [PIECE, PIECE / 2, PIECE / 4, PIECE / 8].map(|bytes| next_read(bytes, slow(bytes))),
+            [PIECE / 2, PIECE / 4, PIECE / 8, MIN_READ_BYTES]
+        );
     }
 }
