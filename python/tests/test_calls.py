@@ -546,6 +546,19 @@ def test_a_selection_has_its_ranking(server: Server) -> None:
     assert fullpipe.select(server.address).capacity_bps is not None
 
 
+def test_a_selection_over_one_protocol() -> None:
+    def protocols(transport: str | None) -> set[str]:
+        chosen = fullpipe.select(rtt="91.6ms", rate="10gbit", loss=1e-5, transport=transport)
+        assert chosen.choice in chosen.ranking
+        return {"udt" if one.transport.cc == "udt" else "tcp" for one in chosen.ranking}
+
+    assert protocols("udt") == {"udt"}
+    assert protocols("tcp") == {"tcp"}
+    assert protocols(None) == {"udt", "tcp"}
+    with pytest.raises(UsageError, match="sctp"):
+        fullpipe.select(rtt="91.6ms", transport="sctp")
+
+
 def test_a_selection_that_is_not_certain() -> None:
     with pytest.raises(UncertainError, match="no transport is certain") as caught:
         fullpipe.select(rtt="91.6ms", certain=0.95)

@@ -111,6 +111,7 @@ class SelectOptions(TypedDict, total=False):
     loss: Fraction
     queue: Size
     mtu: Integer
+    transport: Text
     size: Size
     duration: Time
     certain: Fraction
@@ -129,7 +130,8 @@ def select(
             measured, or `lab:rtt=91.6ms,rate=10gbit`. None if `rtt` is given.
         flags: Further flags of `fullpipe select`, one word an item.
         **options: The flags of `fullpipe select` by name, as in `rtt="91.6ms", rate="10gbit"`
-            (:class:`SelectOptions`).
+            (:class:`SelectOptions`). `transport="tcp"` or `"udt"` limits the choice to one protocol;
+            without it, both are compared.
 
     Returns:
         The chosen transport, the rate to expect of it, and the ranking of all.
