@@ -17,7 +17,8 @@ class Transport:
     """How data are sent."""
 
     cc: str
-    """The congestion control; `udt` for UDT, which brings its own; `udp` for plain UDP."""
+    """The congestion control; `udt` for UDT, which brings its own; `udp` for plain UDP. Calls take these two
+    as `transport`, without `cc`."""
     streams: int
     buffer: str
     """The socket buffer of each stream, such as `256MB`; `auto` for the kernel's autotuning."""
