@@ -48,6 +48,9 @@ MIN_PACING_BPS = 64_000
 MIN_UDT_PACING_BPS = 1_000_000
 """The slowest pacing rate that it takes for each stream over UDT, bit/s."""
 
+MIN_UDT_BUFFER_BYTES = 144_000
+"""The smallest buffer that it takes over UDT, bytes."""
+
 TUNED = "tuned"
 """The host whose programs may ask for any buffer; the ends of a path are such hosts by default."""
 
@@ -279,6 +282,11 @@ class RunSpec:
                 f"transport buffer: {self.buffer_text} is too large for {counted(self.streams, 'stream')} of "
                 f"UDT: with two buffers each they need {buffers / 1e9:.3g} GB, and a server has "
                 f"{_SERVER_UDT_BYTES / 1e9:.3g} GB for them; give smaller buffers, or fewer streams"
+            )
+        if self.cc == UDT and self.buffer is not None and self.buffer < MIN_UDT_BUFFER_BYTES:
+            raise UsageError(
+                f"transport buffer: {self.buffer_text} is too small for UDT, whose window is never less than "
+                f"16 packets; give at least {format_size(MIN_UDT_BUFFER_BYTES)}"
             )
         if self.pacing is not None and self.pacing < MIN_PACING_BPS:
             raise UsageError(

@@ -14,6 +14,7 @@ from fullpipe.run import (
     MAX_MEASURED_STREAMS,
     MAX_STREAMS,
     MIN_PACING_BPS,
+    MIN_UDT_BUFFER_BYTES,
     MIN_UDT_PACING_BPS,
     DiskAccess,
     MountAccess,
@@ -78,6 +79,7 @@ def test_limits_are_those_of_the_program() -> None:
         assert f"pub const {name}: u16 = {value};" in source
     assert f"MIN_PACING: Rate = Rate({MIN_PACING_BPS:_});" in source
     assert f"MIN_UDT_PACING: Rate = Rate({MIN_UDT_PACING_BPS:_});" in source
+    assert f"MIN_UDT_BUFFER: Size = Size({MIN_UDT_BUFFER_BYTES:_});" in source
 
 
 def test_as_many_streams_as_measure_takes(tmp_path: Path) -> None:
@@ -92,6 +94,13 @@ def test_udt_has_a_least_pacing_for_each_stream(tmp_path: Path) -> None:
     assert one(tmp_path, udt.replace("PACING", "8mbit")).streams == 8
     with pytest.raises(UsageError, match="7mbit is too slow for 8 streams of UDT; give at least 1mbit"):
         one(tmp_path, udt.replace("PACING", "7mbit"))
+
+
+def test_udt_has_a_least_buffer(tmp_path: Path) -> None:
+    udt = GRID.replace('cc = "cubic"', 'cc = "udt"\nbuffer = "SIZE"')
+    assert one(tmp_path, udt.replace("SIZE", "144KB")).buffer == MIN_UDT_BUFFER_BYTES
+    with pytest.raises(UsageError, match="143KB is too small for UDT, .*; give at least 144KB"):
+        one(tmp_path, udt.replace("SIZE", "143KB"))
 
 
 def test_no_run_begins_if_one_is_refused(tmp_path: Path, command: Command) -> None:

@@ -93,7 +93,7 @@ pub enum LabError {
         source: io::Error,
     },
     /// The host has too little memory for the guest.
-    #[error("the guest needs up to {needed} MB of memory, and {} has {free} MB; free some, or choose a smaller rate, RTT or queue", .place.display())]
+    #[error("the guest needs up to {needed} MB of memory, and {} has {free} MB; free some, or choose fewer streams, smaller buffers, or a smaller rate, RTT or queue", .place.display())]
     NoMemory {
         /// Memory that the guest may need, MB.
         needed: u64,

@@ -19,6 +19,9 @@ use crate::sys;
 /// 100 Gb/s it has over a millisecond to write more.
 pub const UNSENT: u32 = 32 << 20;
 
+/// Segments of messages, bytes: with headers, what every path of IPv6 carries (RFC 8200, section 5).
+const MESSAGE_MSS: u32 = 1280 - 60;
+
 /// The part of a process's memory, one over this, that all buffers over UDT may take if nobody gave their size.
 const UDT_MEMORY_DIVISOR: u64 = 2;
 
@@ -266,12 +269,14 @@ pub fn connect(
     Ok(socket.into())
 }
 
-/// Opens a connection without a transport's settings, for messages.
+/// Opens a connection without a transport's settings, for messages. Both ends send them in small segments, which also pass where
+/// a path drops larger packets without a word: there, data over UDT take smaller packets by themselves.
 ///
 /// # Errors
 /// This host does not have its end `from`, or the connection fails.
 pub fn connect_plain(to: SocketAddr, from: &LocalEnd, timeout: Duration) -> Result<io::Result<TcpStream>, NetError> {
     let socket = new(to)?;
+    socket.set_tcp_mss(MESSAGE_MSS).map_err(system("setting TCP_MAXSEG"))?;
     from.bind(&socket, to)?;
     Ok(socket.connect_timeout(&to.into(), timeout).map(|()| socket.into()))
 }

@@ -22,6 +22,8 @@ pub const MIN_PACING: Rate = Rate(64_000);
 /// Slowest pacing rate of each stream over UDT: fourteen packets of 9,000 bytes per second. UDT begins with whole packets, and at
 /// a slower rate a stream would have no more than these for seconds.
 pub const MIN_UDT_PACING: Rate = Rate(1_000_000);
+/// Smallest buffer of a stream over UDT: 16 packets (draft-gg-udt-03, section 6.3) of up to 9,000 bytes.
+pub const MIN_UDT_BUFFER: Size = Size(144_000);
 
 /// Sizes of segments that the kernel takes, bytes (`TCP_MIN_MSS`, `MAX_TCP_WINDOW` in include/net/tcp.h).
 pub const MSS_RANGE: RangeInclusive<u16> = 88..=32_767;
@@ -157,11 +159,14 @@ pub enum TransportError {
         /// The number of streams.
         streams: u16,
     },
+    /// UDT has a larger window anyway.
+    #[error("a buffer of {0} over UDT, whose window is never less than 16 packets: give at least {MIN_UDT_BUFFER}")]
+    UdtBuffer(Size),
     /// The kernel cannot set this size of segments.
     #[error("segments of {0} bytes: give from {least} to {most}", least = MSS_RANGE.start(), most = MSS_RANGE.end())]
     Mss(u16),
     /// UDT has no segments of TCP.
-    #[error("the size of segments (mss) is for TCP; packets of UDT are as large as the route's MTU")]
+    #[error("the size of segments (mss) is for TCP; packets of UDT are as large as the route's MTU: leave it out")]
     MssOfUdt,
     /// Plain UDP needs a rate.
     #[error("UDP has no congestion control, so it needs a rate: give --pacing RATE, such as --pacing 100mbit")]
@@ -292,6 +297,10 @@ impl Transport {
         }
         if self.protocol() == Protocol::Udp {
             return self.validate_udp();
+        }
+        match self.buffer {
+            Buffer::Bytes(size) if is_udt && size < MIN_UDT_BUFFER => return Err(TransportError::UdtBuffer(size)),
+            _ => {}
         }
         match (self.pacing, self.mss) {
             (Some(rate), _) if rate < MIN_PACING => Err(TransportError::Pacing(rate)),

@@ -19,6 +19,8 @@ pub struct PathMatch {
 
 struct Narrowing<'a> {
     profile: &'a Profile<'a>,
+    /// ` over udt`, if the query asks for one protocol.
+    over: String,
     left: Vec<usize>,
     assumed: Vec<String>,
     notes: Vec<String>,
@@ -57,10 +59,10 @@ impl Narrowing<'_> {
         match (&axis.asked, value(best)) {
             (Some((_, asked)), Some((_, has))) if cost(best) > SAME_RATIO => {
                 if cost(best) > axis.within {
-                    let asked = format!("{}={asked}", axis.name);
+                    let (name, over) = (axis.name, &self.over);
                     return Err(ProfileError::NothingFits {
-                        asked,
-                        has: format!("{}={}", axis.name, self.has(axis.of)),
+                        asked: format!("{name}={asked}{over}"),
+                        has: format!("{name}={}{over}", self.has(axis.of)),
                     });
                 }
                 self.notes.push(format!("measured with {}={has}, not {asked}", axis.name));
@@ -143,7 +145,8 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileErro
     let mut left: Vec<usize> = listed.iter().map(|entry| entry.path as usize).collect();
     left.sort_unstable();
     left.dedup();
-    let mut all = Narrowing { profile, left, assumed: Vec::new(), notes: Vec::new() };
+    let over = query.protocol.map_or_else(String::new, |protocol| format!(" over {protocol}"));
+    let mut all = Narrowing { profile, over, left, assumed: Vec::new(), notes: Vec::new() };
     all.prefer(|path| path.host.is_some() && path.host == query.host);
     all.prefer(|path| path.host.is_none() || path.host == query.host);
     PLAIN.iter().for_each(|plain| all.prefer(plain));

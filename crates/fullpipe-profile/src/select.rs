@@ -167,7 +167,7 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
         capacity_bps,
         mtu: conditions.mtu,
         assumed: kind.assumed,
-        notes: kind.notes.into_iter().chain(left_out(&far)).collect(),
+        notes: kind.notes.into_iter().chain(left_out(&far)).chain(other_protocol(profile, &fit, query)).collect(),
         workload: profile.workloads[kind.workload],
         ranking,
     })
@@ -187,6 +187,18 @@ fn left_out(far: &[(Choice, &Entry)]) -> Option<String> {
     let more = far.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     (!shown.is_empty()).then(|| format!("left out, as measured at shorter RTTs only: {}{more}", shown.join("; ")))
+}
+
+/// Returns a sentence that names the protocol which the profile has, but not for the kind of path that was found.
+fn other_protocol(profile: &Profile, fit: &[Entry], query: &Query) -> Option<String> {
+    let is_there = |asked: Protocol| profile.listed.iter().any(|entry| entry.protocol() == Some(asked));
+    let is_ranked = |asked: Protocol| fit.iter().any(|entry| entry.transport.protocol() == asked);
+    let other =
+        [Protocol::Tcp, Protocol::Udt].into_iter().find(|protocol| is_there(*protocol) && !is_ranked(*protocol))?;
+    query
+        .protocol
+        .is_none()
+        .then(|| format!("nothing was measured over {other} on such a path; --transport {other} has the nearest"))
 }
 
 /// Most runs of one transport that are asked for at once.
@@ -529,6 +541,21 @@ mod tests {
         assert_eq!(near.notes, ["measured with rate=10gbit, not 9.6gbit", "measured with loss=1e-5, not 0.00003"]);
         let queue = ask(Query { queue: Some((1_000_000, 0.08)), ..query() });
         assert!(matches!(queue, Err(ProfileError::NothingFits { .. })), "another queue");
+    }
+
+    #[test]
+    fn a_protocol_that_was_measured_on_other_paths_only_is_named() {
+        let shallow = r#"{"rate_bps":1e10,"queue_bdp":0.1,"mtu":9000,"loss":0.0}"#;
+        let p = profile(
+            &[TEN, shallow],
+            &[(0, Spec("udt", 1, "1GB", 3, 9.0, Some(0.1))), (1, Spec("cubic", 1, "1GB", 3, 8.0, Some(0.1)))],
+        );
+        let over = |protocol| select(&p, &Query { protocol, ..query() }).unwrap();
+        assert_eq!(over(None).notes, ["nothing was measured over udt on such a path; --transport udt has the nearest"]);
+        assert!(over(Some(Protocol::Tcp)).notes.is_empty() && over(Some(Protocol::Udt)).notes.is_empty());
+        let far = Query { protocol: Some(Protocol::Udt), rate: Some(Rate(100_000_000_000)), ..query() };
+        let why = "the profile has nothing for rate=100gbit over udt; it has rate=10gbit over udt";
+        assert_eq!(select(&p, &far).unwrap_err().to_string(), why);
     }
 
     #[test]

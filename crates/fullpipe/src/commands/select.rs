@@ -143,7 +143,8 @@ fn needs(selection: &Selection) -> Vec<String> {
 /// A protocol that a transport can be chosen over.
 fn protocol(text: &str) -> Result<Protocol, String> {
     match text.parse() {
-        Ok(Protocol::Udp) | Err(_) => Err(format!("'{text}' is neither tcp nor udt")),
+        Ok(Protocol::Udp) => Err("plain UDP loses data, so nothing is chosen over it; give tcp or udt".to_owned()),
+        Err(_) => Err(format!("'{text}' is neither tcp nor udt")),
         Ok(protocol) => Ok(protocol),
     }
 }
@@ -452,6 +453,10 @@ fn explain(selection: &Selection) {
 fn reason(selection: &Selection) {
     let Selection { choice, ranking, .. } = selection;
     let (level, within) = (format::percent(selection.level), format::percent(selection.within));
+    if ranking.len() < 2 {
+        outln!("  the profile has no other transport for such a path");
+        return;
+    }
     let told = ranking.iter().filter(|c| !c.tied).count();
     let others = format::count(ranking.len().saturating_sub(1) as u64, "other transport", "other transports");
     outln!("  the data tell the highest rate from that of {told} of {others} at {level} (Welch's t, Bonferroni);");

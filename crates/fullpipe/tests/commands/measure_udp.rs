@@ -95,6 +95,10 @@ fn what_has_no_meaning_is_refused() {
         ("measure 127.0.0.1:1 --datagram-size 1000", "--datagram-size is for --transport udp"),
         ("measure 127.0.0.1:1 --transport auto", "only a copy chooses its transport by itself"),
         ("measure 127.0.0.1:1 --transport udt -n 8 --pacing 7mbit", "at least 1mbit for each stream, so 8mbit for 8"),
+        (
+            "measure 127.0.0.1:1 --transport udt --buffer 143KB",
+            "a buffer of 143KB over UDT, whose window is never less",
+        ),
         ("measure 127.0.0.1:1 --cc udp", "give --transport udp instead of --cc udp"),
         ("measure disk:. --datagram-size 1000", "--datagram-size is for a path"),
         ("cp --cc udp a host:b", "plain UDP cannot carry a copy"),

@@ -268,7 +268,7 @@ fn what_cannot_be_is_one_line() {
         ("--transport udt --cc cubic", "--transport udt brings its own"),
         ("--transport udt --buffer sobas", "--buffer sobas is for TCP"),
         ("--transport udt --rate 10gbit", "--pacing is the rate to send at"),
-        ("--transport udt --loss 0.1", "--loss chooses how to send over TCP"),
+        ("--transport udt --loss 0.1", "--loss is for choosing between transports, and --transport udt is one"),
         ("--transport udt --via ssh", "needs UDP to the far host, and ssh carries none"),
         ("--transport udt -n 65", "65 streams"),
         ("--transport udt --pacing 1kbit", "pacing at 1kbit"),

@@ -153,7 +153,10 @@ impl State {
         }
         match self.connection.ended() {
             Some(End::PeerLost) => {
-                let why = format!("no datagram came from the other end for {} s", PEER_TIMEOUT.as_secs());
+                let why = format!(
+                    "no datagram came from the other end for {} s: it is gone, or the path drops all but small packets",
+                    PEER_TIMEOUT.as_secs()
+                );
                 io::Error::new(io::ErrorKind::TimedOut, why)
             }
             Some(End::Incomplete) => io::ErrorKind::ConnectionReset.into(),

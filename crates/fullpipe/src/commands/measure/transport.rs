@@ -33,7 +33,9 @@ pub fn asked(args: &Args) -> Result<Transport> {
         }
     };
     if args.datagram_size.is_some() && protocol != Protocol::Udp {
-        return Err(Failure::usage("--datagram-size is for --transport udp; for segments of TCP there is --mss"));
+        return Err(Failure::usage(
+            "--datagram-size is for --transport udp; TCP has --mss, and the packets of UDT are as large as the route's MTU",
+        ));
     }
     if args.mss.is_some() && protocol == Protocol::Udp {
         return Err(Failure::usage("--mss is for TCP; for plain UDP there is --datagram-size"));

@@ -213,7 +213,10 @@ impl TransportArgs {
             "--buffer sobas is for TCP; with --transport udt, give a size, or leave --buffer out".to_owned()
         } else if let Some((flag, _)) = chooses_tcp.iter().find(|(_, given)| *given) {
             let instead = if *flag == "--rate" { "; --pacing is the rate to send at" } else { "" };
-            format!("{flag} chooses how to send over TCP, so it has no effect with --transport udt{instead}")
+            format!(
+                "{flag} is for choosing between transports, and --transport udt is one{instead}; leave one of them out: \
+                 without --transport, the profile chooses between TCP and UDT"
+            )
         } else {
             return Ok(());
         };
