@@ -12,7 +12,7 @@ PER_GB_S = {9000: 0.55, 1500: 3.3}
 """The time per 10^9 bytes sent over TCP, by MTU in bytes."""
 PER_GB_UDT_S = {9000: 1.5, 1500: 3.7}
 """The same over UDT."""
-PER_GB_DISKS_S = 4.5
+PER_GB_DISKS_S = 2.0
 """The time per 10^9 bytes that the mover copies from disk to disk."""
 PER_GB_MOUNT_S = {"write": 4.0, "read": 5.0}
 """The time per 10^9 bytes of a file on a mount: to write it, and to write and read it."""

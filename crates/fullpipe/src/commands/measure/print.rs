@@ -182,7 +182,7 @@ fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, 
         (Bottleneck::Path, _) => "path: it is full",
         (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
         (Bottleneck::Pacing, _) if any_lost && run.transport.pacing.is_some_and(above_path) => {
-            "pacing: the rate that --pacing sets is above that of the path, so much is lost; give a lower one"
+            "pacing: the rate that --pacing sets is above that of the path, which drops the rest; give a lower one"
         }
         (Bottleneck::Pacing, _) if !run.transport.pacing.is_none_or(reached) => {
             if any_lost {
@@ -265,9 +265,10 @@ pub fn warn_of_limits_in_testbed(run: &Run, record: &str, outcome: &Outcome) {
     let is_plain = matches!(&run.path, Path::Lab(lab) if is_plain(lab));
     if is_plain && run.transport.protocol() != Protocol::Tcp && granted < UDP_BUFFER.0 && lost(outcome) > of_path {
         errln!(
-            "warning: more packets were lost than by the path: the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which \
-             a burst can fill; give that host of the path a larger rmem_max, or make it tuned",
-            Size(granted)
+            "warning: packets were lost at the receiver, whose kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}: a burst can fill that; \
+             give the path's receiving host an rmem_max of {}, or 'tuned'",
+            Size(granted),
+            UDP_BUFFER.0
         );
     }
     let [mss, mtu] = ["mss", "mtu"].map(|key| header["sender"][key].as_u64().and_then(|bytes| bytes.try_into().ok()));
@@ -296,19 +297,19 @@ pub fn warn_of_limits(run: &Run, measured: &Measured) {
     if run.transport.protocol() != Protocol::Tcp {
         // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
         let got = measured.receiver.rcvbuf / 2;
-        if let Some(drops) = measured.receiver.socket_drops.filter(|drops| *drops > 0) {
-            errln!(
-                "warning: the receiver's program was too slow: {} its socket was full, and what came was lost; a smaller --buffer or \
-                 --pacing spares it",
-                format::count(drops, "time", "times")
-            );
-        }
-        if got < UDP_BUFFER.0 && lost(&measured.outcome) > 0 {
+        let drops = measured.receiver.socket_drops.filter(|drops| *drops > 0);
+        if got < UDP_BUFFER.0 && (lost(&measured.outcome) > 0 || drops.is_some()) {
             errln!(
                 "warning: packets were lost, and the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which a burst \
                  can fill; there, as root: sysctl -w net.core.rmem_max={}",
                 Size(got),
                 UDP_BUFFER.0
+            );
+        } else if let Some(drops) = drops {
+            errln!(
+                "warning: the receiver's program was too slow: {} its socket was full, and what came was lost; a smaller --buffer or \
+                 --pacing spares it",
+                format::count(drops, "time", "times")
             );
         }
         return;
