@@ -63,8 +63,14 @@ _SERVER_UDT_BYTES = 3 << 30
 Three quarters of its limit for a process (`MAX_DATA` in `crates/fullpipe/src/commands/serve/child.rs`).
 """
 
-_SERVED_BYTES = 2_000_000_000
-"""The size of the file system of a mount or a disk that names none."""
+_DEFAULT_STORAGE_BYTES = 2_000_000_000
+"""The size of a disk or a mount that names none."""
+
+_DISK_RESERVE_BYTES = 200_000_000
+"""What a disk has besides a file and a tenth of its size (`measure/disks.rs` of the program)."""
+
+_MOUNT_RESERVE_BYTES = 10_000_000
+"""What a mount has besides these (`measure/storage/in_lab.rs` of the program)."""
 
 _MAX_RTT_NS = 5_000_000_000
 """The longest RTT of an emulated path."""
@@ -139,8 +145,7 @@ class LabPath:
     @property
     def served_bytes(self) -> int:
         """The size of the file system that end b serves for the mount: that of its disk, or in its memory."""
-        given = re.search(r"\+size:([^+]+)", self.disk_b or self.mount or "")
-        return parse_size(given[1]) if given else _SERVED_BYTES
+        return _size_of(self.disk_b or self.mount or "")
 
     @property
     def mount_connections(self) -> int:
@@ -172,6 +177,33 @@ class LabPath:
             "mount": self.mount,
         }
         return "lab:" + ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
+
+
+def _size_of(storage: str) -> int:
+    """The size in bytes of a disk or a mount in the words of `fullpipe measure`."""
+    given = re.search(r"\+size:([^+]+)", storage)
+    return parse_size(given[1]) if given else _DEFAULT_STORAGE_BYTES
+
+
+def _check_room(key: str, has: int, size: int, reserve: int) -> None:
+    """Checks that a disk or a mount has room for a file.
+
+    Args:
+        key: The key of the path that names the disk or the mount.
+        has: Its size in bytes.
+        size: The size of the file in bytes.
+        reserve: What must stay free besides a tenth of the file's size, in bytes.
+
+    Raises:
+        UsageError: It is too small.
+    """
+    # A tenth is the file system's own data, and what a measurement of storage leaves free.
+    least = size + size // 10 + reserve
+    if has < least:
+        raise UsageError(
+            f"path {key}: has {format_size(has)}, too little for a file of {format_size(size)}; "
+            f"add +size:{-(-least // 10**9)}GB to it"
+        )
 
 
 def transport_flag(cc: str) -> tuple[str, str]:
@@ -249,11 +281,8 @@ class RunSpec:
         if self.mount is not None:
             self._check_mount(self.mount)
         self._check_transport()
-        if self.disks is not None and (self.size is None or self.reverse):
-            raise UsageError(
-                "between disks, files of a size are copied from disk_a to disk_b; "
-                "give no duration, and no direction but send"
-            )
+        if self.disks is not None:
+            self._check_disks()
         if self.size is not None and self.size < self.streams:
             raise UsageError(
                 f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
@@ -346,6 +375,21 @@ class RunSpec:
                 "window; leave it out, or give udp a [[grid]] of its own"
             )
 
+    def _check_disks(self) -> None:
+        """Checks that a file of a size is copied from one disk to the other, and that both have room for it.
+
+        Raises:
+            UsageError: The run has a duration or another direction, or a disk is too small.
+        """
+        if self.size is None or self.reverse:
+            raise UsageError(
+                "between disks, files of a size are copied from disk_a to disk_b; "
+                "give no duration, and no direction but send"
+            )
+        if isinstance(self.path, LabPath):
+            for key, disk in (("disk_a", self.path.disk_a), ("disk_b", self.path.disk_b)):
+                _check_room(key, _size_of(disk or ""), self.size, _DISK_RESERVE_BYTES)
+
     def _check_mount(self, access: MountAccess) -> None:
         """Checks that the file has a block for each thread, and that the served file system has room for it.
 
@@ -358,14 +402,9 @@ class RunSpec:
                 f"workload size: {format_size(size)} is too small: it has no block of "
                 f"{format_block(access.block)} for each of {access.threads} threads"
             )
-        # A tenth is the file system's own data, and what a measurement leaves free.
-        least = size + size // 10 + 10_000_000
-        if isinstance(self.path, LabPath) and self.path.served_bytes < least:
+        if isinstance(self.path, LabPath):
             served = "mount" if self.path.disk_b is None else "disk_b"
-            raise UsageError(
-                f"path {served}: has {format_size(self.path.served_bytes)}, too little for a file of "
-                f"{format_size(size)}; add +size:{-(-least // 10**9)}GB to it"
-            )
+            _check_room(served, self.path.served_bytes, size, _MOUNT_RESERVE_BYTES)
 
     @property
     def buffer_text(self) -> str:

@@ -159,6 +159,25 @@ def test_runs_from_disk_to_disk(tmp_path: Path) -> None:
     assert not {"--block", "--direct"} & set(one(tmp_path, GRID).arguments())
 
 
+@pytest.mark.parametrize(
+    ("disks", "size", "said"),
+    [
+        ('disk = "1GB/s"', "5GB", "path disk_a: has 2GB, too little for a file of 5GB; add +size:6GB to it"),
+        ('disk_a = "1GB/s+size:6GB"\ndisk_b = "1GB/s+size:5GB"', "5GB", "path disk_b: has 5GB, too little"),
+        ('disk = "1GB/s+size:1299999999B"', "1GB", "path disk_a: has 1.299999999GB, too little"),
+        ('disk = "1GB/s+size:1300MB"', "1GB", None),
+    ],
+)
+def test_disks_have_room_for_the_file(tmp_path: Path, disks: str, size: str, said: str | None) -> None:
+    text = GRID.replace('size = "1GB"', f'size = "{size}"')
+    text = text.replace('rate = "10gbit"', f'rate = "10gbit"\n{disks}')
+    if said is None:
+        assert one(tmp_path, text).size == 10**9
+        return
+    with pytest.raises(UsageError, match=re.escape(said)):
+        expand(campaign_of(tmp_path, text))
+
+
 MOUNT = """
 [[grid]]
 [grid.path]
