@@ -38,6 +38,7 @@ STORAGE_SCHEMA: dict[str, pl.DataType] = {
     "device": pl.String(),
     "mount": pl.String(),
     "path": pl.String(),
+    "seed": pl.UInt64(),
     "operation": pl.String(),
     "threads": pl.UInt32(),
     "block_bytes": pl.UInt64(),
@@ -55,7 +56,7 @@ STORAGE_SCHEMA: dict[str, pl.DataType] = {
     "bottleneck": pl.String(),
 }
 """The columns of measurements of storage, one row for each. `mount` and `path` are those of the record as
-JSON, null for a disk and for a real path."""
+JSON, null for a disk and for a real path; `seed` is null for a real path."""
 
 _CONDITIONS = [
     "host", "folder", "file_system", "device", "mount", "path", "operation", "direct", "block_bytes",
@@ -136,6 +137,7 @@ def _row(path: Path, record: Record | None) -> dict[str, Any]:
             "device": header["file_system"]["device"],
             "mount": _mount(header),
             "path": header.get("path") and json.dumps(header["path"]),
+            "seed": header.get("seed"),
             "cpu_s": result["cpu_user_s"] + result["cpu_system_s"],
         }
         check_row(row, STORAGE_SCHEMA, _REQUIRED, _NOT_ZERO)
@@ -199,6 +201,15 @@ def _commonest(bottlenecks: list[str | None]) -> str | None:
     return None if others and others[0][1] == most else first
 
 
+def _observations(runs: pl.DataFrame) -> pl.DataFrame:
+    """Selects one row per independent observation: in the testbed, one for each seed."""
+    # A testbed run is a pure function of its description. `fullpipe measure` and a campaign give its record
+    # different names, so it may be there twice.
+    in_lab = pl.col("path").is_not_null()
+    lab = runs.filter(in_lab).unique([*_CONDITIONS, "threads", "seed"], keep="first", maintain_order=True)
+    return pl.concat([lab, runs.filter(~in_lab)])
+
+
 def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
     """Computes the profile of measurements of storage.
 
@@ -209,9 +220,11 @@ def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
         `kind`, `version`, `program`, `confidence`, `runs`, and `entries`: one per folder, mount, path,
         operation, block, size and way past or through the page cache, each with its `points` by number of
         threads. A point has n, mean, spread, quartiles and the interval of the mean as in a profile of paths,
-        and what limited the most of its runs.
+        and what limited the most of its runs. In the testbed, runs of the same description and seed count
+        once.
     """
     entries = []
+    runs = _observations(runs)
     for values, rows in runs.sort([*_CONDITIONS, "threads"], nulls_last=True).group_by(
         _CONDITIONS, maintain_order=True
     ):

@@ -29,6 +29,7 @@ def write(
     rate: float,
     mount: dict[str, Any] | None = None,
     path: dict[str, Any] | None = None,
+    seed: int = 1,
     **about: Any,
 ) -> None:
     """Writes the record of a measurement, as `measure disk:` does, or `measure mount:`."""
@@ -40,7 +41,7 @@ def write(
         "real": {"host": "a", "ended_unix_s": 1},
     }  # fmt: skip
     if path is not None:
-        header |= {"path": path, "seed": 1}
+        header |= {"path": path, "seed": seed}
     if mount is not None:
         header["mount"] = mount
         header["file_system"]["type"] = mount.get("type")
@@ -103,8 +104,8 @@ def lab(rtt: str, queue: str, **about: Any) -> dict[str, Any]:
 def test_each_path_of_the_testbed_has_an_entry(tmp_path: Path) -> None:
     far = lab("91.6ms", "11.45MB", mount="nfs")
     write(tmp_path, "a", 1e9, mount=NFS, path=lab("10ms", "1.25MB", mount="nfs"))
-    for name in "bc":
-        write(tmp_path, name, 2e8, mount=NFS, path=far)
+    for name, seed in (("b", 1), ("c", 2)):
+        write(tmp_path, name, 2e8, mount=NFS, path=far, seed=seed)
     write(tmp_path, "d", 4e8, mount=NFS, path=far, threads=4)
     entries = storage_profile(read_storage(tmp_path).runs)["entries"]
     found = {entry["storage"]["path"]["rtt"]: [p["n"] for p in entry["points"]] for entry in entries}
@@ -116,6 +117,21 @@ def test_each_path_of_the_testbed_has_an_entry(tmp_path: Path) -> None:
     assert "run \\ RTT, ms 10 91.6" in text
     assert "blocks of 8 MiB, 1 thread 1.00 n=1 device 0.200 ±0.000 n=2 device" in text
     assert "blocks of 8 MiB, 4 threads 0.400 n=1 device" in text
+
+
+def test_one_seed_of_the_testbed_is_one_observation(tmp_path: Path) -> None:
+    """`fullpipe measure` and a campaign give the record of one run different names."""
+    near, far = (lab(rtt, "1MB", mount="nfs") for rtt in ("10ms", "20ms"))
+    write(tmp_path, "cached", 1e9, mount=NFS, path=near)
+    write(tmp_path, "auto", 1e9, mount=NFS, path=near)
+    write(tmp_path, "seed2", 2e9, mount=NFS, path=near, seed=2)
+    write(tmp_path, "threads", 1e9, mount=NFS, path=near, threads=4)
+    write(tmp_path, "far", 1e9, mount=NFS, path=far)
+    for name in ("real", "repeat"):
+        write(tmp_path, name, 1e9, mount=NFS)
+    profile = storage_profile(read_storage(tmp_path).runs)
+    counts = [[point["n"] for point in entry["points"]] for entry in profile["entries"]]
+    assert (profile["runs"], counts) == (6, [[2, 1], [1], [2]])
 
 
 def test_the_tables_of_mounts_over_paths() -> None:
