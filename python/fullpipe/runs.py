@@ -90,6 +90,8 @@ class Runs:
     skipped: list[Skipped] = field(default_factory=list)
     stored_samples: int | None = None
     """The rows of the `samples.parquet` that :func:`write_parquet` wrote, which `samples` then lacks."""
+    storage: int = 0
+    """The number of measurements of storage among the records, which :mod:`fullpipe.storage` reads."""
 
     def __repr__(self) -> str:
         """One line with the number of runs, samples and skipped files."""
@@ -208,10 +210,19 @@ class _Ids:
         return parsed if name == id_ else parsed.renamed(name)
 
 
-def _parsed(sources: Iterable[_Source], folder: Path, skipped: list[Skipped]) -> Iterator[_Parsed]:
+@dataclass
+class _LeftOut:
+    """The records of a folder that are no rows of `runs`."""
+
+    skipped: list[Skipped] = field(default_factory=list)
+    storage: int = 0
+    """The number of measurements of storage."""
+
+
+def _parsed(sources: Iterable[_Source], folder: Path, left_out: _LeftOut) -> Iterator[_Parsed]:
     """Parses records of a folder on all cores and yields them in order; only a few are in memory at a time.
 
-    Measurements of storage are left out: `fullpipe.storage` reads them.
+    Measurements of storage are only counted: `fullpipe.storage` reads them.
     """
     ids = _Ids()
 
@@ -219,7 +230,7 @@ def _parsed(sources: Iterable[_Source], folder: Path, skipped: list[Skipped]) ->
         try:
             yield ids.distinct(future.result(), path)
         except RecordError as error:
-            skipped.append(Skipped(path, str(error), not isinstance(error, _LeftOutError)))
+            left_out.skipped.append(Skipped(path, str(error), not isinstance(error, _LeftOutError)))
             warnings.warn(f"skipped {error}", stacklevel=4)
 
     cores = len(os.sched_getaffinity(0))
@@ -227,6 +238,7 @@ def _parsed(sources: Iterable[_Source], folder: Path, skipped: list[Skipped]) ->
     with ThreadPoolExecutor(cores) as pool:
         for path, record in sources:
             if is_storage(path) if record is None else record.header.get("kind") == "storage":
+                left_out.storage += 1
                 continue
             waiting.append((path, pool.submit(_parse, path, record, folder)))
             if len(waiting) > 2 * cores:
@@ -235,11 +247,13 @@ def _parsed(sources: Iterable[_Source], folder: Path, skipped: list[Skipped]) ->
             yield from take(*waiting.popleft())
 
 
-def _check_any(path: Path, count: int, skipped: list[Skipped]) -> None:
+def _check_any(path: Path, count: int, left_out: _LeftOut) -> None:
     if count == 0:
-        if not skipped and path.exists() and any(map(is_storage, list_records(path))):
+        skipped = left_out.skipped
+        if not skipped and left_out.storage:
             raise RecordError(
-                f"{path}: has only measurements of storage, whose profile 'fullpipe analyze' makes"
+                f"{path}: has only {counted(left_out.storage, 'measurement')} of storage, which reports and "
+                f"tables of runs leave out; 'fullpipe analyze {path}' prints their table"
             )
         why = f"; the first of {len(skipped)} was skipped because: {skipped[0].reason}" if skipped else ""
         none = f" ({' or '.join('*' + suffix for suffix in SUFFIXES)}); run a campaign first"
@@ -299,13 +313,13 @@ def read_runs(path: str | os.PathLike[str] | Record | Iterable[Record], samples:
 
 def _read(sources: Iterable[_Source], path: Path, samples: bool) -> Runs:
     """Reads records from somewhere, which errors call `path`."""
-    skipped: list[Skipped] = []
+    left_out = _LeftOut()
     parts: list[_Parsed] = []
-    for part in _parsed(sources, path, skipped):
+    for part in _parsed(sources, path, left_out):
         parts.append(
             part if samples else replace(part, samples=part.samples.clear(), queue=part.queue.clear())
         )
-    _check_any(path, len(parts), skipped)
+    _check_any(path, len(parts), left_out)
     fields = sorted({name for part in parts for name in part.samples.columns} - set(SAMPLES_SCHEMA))
     return Runs(
         runs=pl.DataFrame([part.row for part in parts], schema=RUNS_SCHEMA),
@@ -313,7 +327,8 @@ def _read(sources: Iterable[_Source], path: Path, samples: bool) -> Runs:
             [*SAMPLES_SCHEMA, *fields]
         ),
         queue=pl.concat([part.queue for part in parts]),
-        skipped=skipped,
+        skipped=left_out.skipped,
+        storage=left_out.storage,
     )
 
 
@@ -343,7 +358,7 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
         RecordError: The path has nothing readable, or the output cannot be written.
     """
     path, out = Path(path), Path(out)
-    skipped: list[Skipped] = []
+    left_out = _LeftOut()
     rows: list[dict[str, Any]] = []
     groups: list[pl.LazyFrame] = []
     batch: list[pl.DataFrame] = []
@@ -357,7 +372,7 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
             groups.append(pl.scan_parquet(file))
             batch.clear()
 
-        for part in _parsed(_in_files(list_records(path)), path, skipped):
+        for part in _parsed(_in_files(list_records(path)), path, left_out):
             rows.append(part.row)
             batch.append(part.samples)
             held += part.samples.height
@@ -365,7 +380,7 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
             if held >= _GROUP_ROWS:
                 put_aside()
                 held = 0
-        _check_any(path, len(rows), skipped)
+        _check_any(path, len(rows), left_out)
         groups += [frame.lazy() for frame in batch]
         fields = sorted({name for group in groups for name in group.collect_schema()} - set(SAMPLES_SCHEMA))
         samples = pl.concat(groups, how="diagonal").select([*SAMPLES_SCHEMA, *fields])
@@ -375,4 +390,5 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
         runs.write_parquet(partial)
     _warn_of_others(path, out)
     queue = pl.DataFrame(schema=QUEUE_SCHEMA)
-    return Runs(runs, pl.DataFrame(schema=samples.collect_schema()), queue, skipped, stored)
+    empty = pl.DataFrame(schema=samples.collect_schema())
+    return Runs(runs, empty, queue, left_out.skipped, stored, left_out.storage)

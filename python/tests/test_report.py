@@ -3,6 +3,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ from matplotlib.image import imread
 
 from fullpipe import read_runs
 from fullpipe.analysis import Sustained, stored
-from fullpipe.campaign import RunSpec, expand, read_campaign
+from fullpipe.campaign import LabPath, RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
 from fullpipe.dynamics import Traces
 from fullpipe.profile import point, profile
@@ -23,7 +24,7 @@ from fullpipe.report import commands, figure, report
 from fullpipe.report.figures import _merged, error_bars, pacings, profile_figure, share_of, trace_figure
 from fullpipe.report.panels import dynamics_figure, shown
 from fullpipe.report.style import colours
-from fullpipe.run import LINUX_CONGESTION_CONTROLS, UDT
+from fullpipe.run import LINUX_CONGESTION_CONTROLS, UDT, DiskAccess
 
 
 def chromium(*arguments: object) -> str:
@@ -318,6 +319,23 @@ def test_failures_and_what_was_skipped_are_told(
     assert "no result line" in html
     assert command("report", "none").returncode == 5
     assert command("report", "r", "-o", "out.html/sub.html").returncode == 5
+
+
+def test_the_page_says_when_the_time_of_a_run_ends(tmp_path: Path, small: list[RunSpec]) -> None:
+    """A copy between disks ends when everything is on the disk, a run from memory to memory before."""
+    path = small[0].path
+    assert isinstance(path, LabPath)
+    disks = replace(path, disk_a="1GB/s", disk_b="1GB/s")
+    to_disk = "until the sender knew that everything was on the disk"
+    between = [replace(run, path=disks, disks=DiskAccess(8 << 20, "auto")) for run in small[:2]]
+    texts = []
+    for name, runs in (("memory", small[:2]), ("both", [*small[:2], *between]), ("disks", between)):
+        for run in runs:
+            synthetic.write(tmp_path / name, run, samples=2)
+        report(tmp_path / name, tmp_path / "out.html")
+        texts.append((tmp_path / "out.html").read_text())
+    assert ["application read, from the first byte" in text for text in texts] == [True, True, False]
+    assert [to_disk in text for text in texts] == [False, True, True]
 
 
 def runs_at(folder: Path, runs: list[RunSpec], gbps: dict[str, tuple[float, ...]]) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ import polars as pl
 import pytest
 import synthetic
 from click.testing import CliRunner
+from conftest import Command
 
 from fullpipe import read_runs
 from fullpipe.analysis.pipeline import analyze_storage
@@ -239,10 +241,29 @@ def test_analyze(tmp_path: Path) -> None:
 
 def test_a_report_of_storage_only_says_what_reads_it(tmp_path: Path) -> None:
     write(tmp_path, "a", 9e9)
-    with pytest.raises(
-        RecordError, match="has only measurements of storage, whose profile 'fullpipe analyze'"
-    ):
+    said = (
+        "has only 1 measurement of storage, which reports and tables of runs leave out; "
+        f"'fullpipe analyze {tmp_path}' prints their table"
+    )
+    with pytest.raises(RecordError, match=re.escape(said)):
         render_report(tmp_path, tmp_path / "report.html")
+
+
+def test_a_report_says_how_much_storage_it_leaves_out(
+    tmp_path: Path, small: list[RunSpec], command: Command
+) -> None:
+    for run in small[:2]:
+        synthetic.write(tmp_path / "r", run, samples=2)
+    assert command("report", "r", "-o", "out.html").stderr == "wrote out.html: 2 runs\n"
+    assert "of storage" not in (tmp_path / "out.html").read_text()
+    for name in "ab":
+        write(tmp_path / "r", name, 9e9)
+    left_out = "2 measurements of storage"
+    done = command("report", "r", "-o", "out.html")
+    said = f"wrote out.html: 2 runs; {left_out} left out: 'fullpipe analyze r' prints their table\n"
+    assert (done.returncode, done.stderr) == (0, said)
+    html = (tmp_path / "out.html").read_text()
+    assert html.count(left_out) == 2 and "fullpipe analyze r prints the table of storage" in html
 
 
 def test_runs_and_storage_in_one_folder(tmp_path: Path, small: list[RunSpec]) -> None:
@@ -250,5 +271,5 @@ def test_runs_and_storage_in_one_folder(tmp_path: Path, small: list[RunSpec]) ->
         synthetic.write(tmp_path, run, None, samples=1)
     write(tmp_path, "a", 9e9)
     runs = read_runs(tmp_path)
-    assert (runs.runs.height, runs.skipped) == (2, [])
+    assert (runs.runs.height, runs.skipped, runs.storage) == (2, [], 1)
     assert read_storage(tmp_path).runs.height == 1

@@ -78,7 +78,7 @@ def report(folders: tuple[Path, ...], out: Path | None, figure: str | None, sect
 def _report(folder: Path, out: Path, figure: str | None, section: int) -> None:
     """Writes the report of one folder, or one of its figures."""
     from fullpipe.report import figure as write_figure
-    from fullpipe.report import report as write
+    from fullpipe.report import write_report
     from fullpipe.report.comparison import DIFFERENCE
 
     if figure == DIFFERENCE:
@@ -87,8 +87,12 @@ def _report(folder: Path, out: Path, figure: str | None, section: int) -> None:
         write_figure(folder, figure, out, section)
         print(f"wrote {out}", file=sys.stderr)
         return
-    count = write(folder, out)
-    print(f"wrote {out}: {counted(count, 'run')}", file=sys.stderr)
+    written = write_report(folder, out)
+    notes = ""
+    if written.storage:
+        left_out = counted(written.storage, "measurement")
+        notes = f"; {left_out} of storage left out: 'fullpipe analyze {folder}' prints their table"
+    print(f"wrote {out}: {counted(written.runs, 'run')}{notes}", file=sys.stderr)
 
 
 def _compare(before: Path, after: Path, out: Path, figure: str | None, section: int) -> None:

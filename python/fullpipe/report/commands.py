@@ -29,6 +29,11 @@ def whole(folder: Path, about: dict[str, Any], out: Path) -> str:
     )
 
 
+def storage(folder: Path, about: dict[str, Any]) -> str:
+    """The command that prints the table of a folder's measurements of storage."""
+    return f"fullpipe analyze {shlex.quote(about.get('out', str(folder)))}"
+
+
 def figure(folder: Path, about: dict[str, Any], name: str, section: int) -> str:
     """The command that draws one figure; `section` counts from 1."""
     place = about.get("out", str(folder))

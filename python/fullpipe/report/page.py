@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -23,6 +23,7 @@ from fullpipe.report.registry import FIGURES
 from fullpipe.report.section import Section
 from fullpipe.report.style import environment
 from fullpipe.runs import Runs
+from fullpipe.units import counted
 
 
 def _listed(runs: pl.DataFrame, *columns: str) -> str:
@@ -97,6 +98,9 @@ def render(folder: Path, source: Source, analysis: dict[str, Any], out: Path) ->
             title=about.get("title") or folder.resolve().name,
             runs=shown.height,
             over_udp=runs.runs.height - shown.height,
+            storage=counted(runs.storage, "measurement") + " of storage" if runs.storage else None,
+            storage_command=commands.storage(folder, about),
+            until=_until(shown),
             protocols=protocols,
             transports=shown.select("cc", "streams", "buffer", "pacing_bps").n_unique(),
             ccs=congestion_controls(shown),
@@ -112,6 +116,16 @@ def render(folder: Path, source: Source, analysis: dict[str, Any], out: Path) ->
             version=__version__,
         )
     )
+
+
+def _until(shown: pl.DataFrame) -> str:
+    """What the throughput of the runs is, and when its time ends."""
+    between_disks = shown["block_bytes"].is_not_null()
+    on_disk = "until the sender knew that everything was on the disk"
+    if between_disks.all():
+        return f"what the receiving application wrote, from the first byte's arrival {on_disk}"
+    read = "what the receiving application read, from the first byte's arrival to the last"
+    return f"{read}; of runs between disks, {on_disk}" if between_disks.any() else read
 
 
 def _skipped(runs: Runs) -> list[tuple[str, str]]:
@@ -136,7 +150,16 @@ def _read(folder: Path) -> Iterator[Source]:
         yield source
 
 
-def report(folder: Path, out: Path) -> int:
+class Written(NamedTuple):
+    """What a report that was written shows, and what it cannot show."""
+
+    runs: int
+    """The number of runs in the report."""
+    storage: int
+    """The number of measurements of storage in the folder, which the report leaves out."""
+
+
+def write_report(folder: Path, out: Path) -> Written:
     """Writes the report of a folder of records.
 
     An `analysis.json` in the folder is used if it matches the records, which saves most of the time.
@@ -145,16 +168,22 @@ def report(folder: Path, out: Path) -> int:
         folder: The folder of the records.
         out: The HTML file.
 
-    Returns:
-        The number of runs in the report.
-
     Raises:
         RecordError: The folder has nothing readable, only runs over plain UDP, or the page cannot be written.
     """
     with _read(folder) as source:
         analysis = stored(folder) or analyze(source.runs, source.samples)
         write_whole(out, render(folder, source, analysis, out))
-        return reported(source.runs.runs).height
+        return Written(reported(source.runs.runs).height, source.runs.storage)
+
+
+def report(folder: Path, out: Path) -> int:
+    """Writes the report of a folder of records, as :func:`write_report` does.
+
+    Returns:
+        The number of runs in the report.
+    """
+    return write_report(folder, out).runs
 
 
 def figure(folder: Path, name: str, out: Path, section: int = 1) -> None:
