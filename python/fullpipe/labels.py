@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fullpipe.units import format_size
+from fullpipe.units import format_size_short
 
 
 def rtts(entries: Sequence[dict[str, Any]]) -> list[float]:
@@ -45,7 +45,7 @@ def conditions(entry: dict[str, Any]) -> str:
                 if key in path:
                     words.append(f"{text} a disk of {path[key]}")
         if "block_bytes" in path:
-            words.append(f"blocks of {format_size(path['block_bytes'])}, direct I/O {path['direct']}")
+            words.append(f"blocks of {format_size_short(path['block_bytes'])}, direct I/O {path['direct']}")
         if path["cross"]:
             words.append(f"cross traffic {path['cross']}")
         if path["kernel"]:

@@ -285,7 +285,8 @@ class RunSpec:
             self._check_disks()
         if self.size is not None and self.size < self.streams:
             raise UsageError(
-                f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
+                f"workload size: {self.size} B is less than a byte for each of "
+                f"{counted(self.streams, 'stream')}"
             )
         if isinstance(self.path, LabPath) and self.cc not in (UDT, UDP, *LINUX_CONGESTION_CONTROLS):
             near = difflib.get_close_matches(self.cc, LINUX_CONGESTION_CONTROLS, n=1)
@@ -398,9 +399,10 @@ class RunSpec:
         """
         size = self.size or 0
         if size < access.threads * access.block:
+            each = f" for each of {access.threads} threads" if access.threads > 1 else ""
             raise UsageError(
                 f"workload size: {format_size(size)} is too small: it has no block of "
-                f"{format_block(access.block)} for each of {access.threads} threads"
+                f"{format_block(access.block)}{each}"
             )
         if isinstance(self.path, LabPath):
             served = "mount" if self.path.disk_b is None else "disk_b"

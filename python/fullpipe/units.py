@@ -179,6 +179,13 @@ def format_block(value: int) -> str:
     return f"{value // factor}{unit}"
 
 
+def format_size_short(value: int) -> str:
+    """Formats a size in bytes in the shorter of binary and decimal units, such as `8MiB` or `256MB`."""
+    decimal = format_size(value)
+    binary = format_block(value) if value > 0 and value % 2**10 == 0 else decimal
+    return min(binary, decimal, key=len)
+
+
 def format_time(value: int) -> str:
     """Formats a time in nanoseconds, such as `45.6ms`."""
     return _print(_TIME, value)

@@ -222,6 +222,16 @@ def test_a_mount_serves_a_disk_or_memory(tmp_path: Path) -> None:
             expand(campaign_of(tmp_path, MOUNT.replace(old, new)))
 
 
+def test_a_file_on_a_mount_has_a_block_for_each_thread(tmp_path: Path) -> None:
+    for threads, said in (
+        (1, "it has no block of 1GiB$"),
+        (2, "it has no block of 1GiB for each of 2 threads$"),
+    ):
+        text = MOUNT + f'[grid.storage]\nblock = "1GiB"\nthreads = {threads}\n'
+        with pytest.raises(UsageError, match=said):
+            expand(campaign_of(tmp_path, text))
+
+
 def test_the_program_knows_the_same_mounts() -> None:
     source = (ROOT / "crates/fullpipe-path/src/lab_mount.rs").read_text()
     listed = re.search(r'const KEYS: &str = "(.*?)";', source)

@@ -139,7 +139,7 @@ def test_runs_between_disks_have_entries_of_their_own(tmp_path: Path) -> None:
     assert sum("disk_a" in entry["path"] for entry in entries) == 8
     words = {conditions(entry) for entry in entries}
     assert len(words) == 9
-    assert any("disks of 1GB/s, blocks of 8.388608MB, direct I/O on" in text for text in words)
+    assert any("disks of 1GB/s, blocks of 8MiB, direct I/O on" in text for text in words)
     assert any("from a disk of 1GB/s, to a disk of 2GB/s" in text for text in words)
 
 

@@ -94,7 +94,7 @@ def test_a_mount_is_neither_a_disk_nor_the_same_mount_with_other_options(tmp_pat
     assert done.exception is None
     text = " ".join(done.output.split())
     assert (
-        "a:/scratch (nfs4 mounted from far:/data: rw,nconnect=4, read-ahead 128 KiB, 64 session slots asked "
+        "a:/scratch (nfs4 mounted from far:/data: rw,nconnect=4, read-ahead 128KiB, 64 session slots asked "
         "for): Gb/s" in text
     )
 
@@ -117,8 +117,20 @@ def test_each_path_of_the_testbed_has_an_entry(tmp_path: Path) -> None:
     text = " ".join(done.output.split())
     assert "slots asked for) over rate=1gbit, mtu=9000, mount=nfs, queue=1 BDP: Gb/s" in text
     assert "run \\ RTT, ms 10 91.6" in text
-    assert "blocks of 8 MiB, 1 thread 1.00 n=1 device 0.200 ±0.000 n=2 device" in text
-    assert "blocks of 8 MiB, 4 threads 0.400 n=1 device" in text
+    assert "blocks of 8MiB, 1 thread 1.00 n=1 device 0.200 ±0.000 n=2 device" in text
+    assert "blocks of 8MiB, 4 threads 0.400 n=1 device" in text
+
+
+def test_sizes_in_tables_are_as_they_were_typed() -> None:
+    storage = {
+        "host": None, "folder": "/scratch", "file_system": "nfs4", "device": None, "path": None,
+        "mount": NFS | {"read_ahead_bytes": 1 << 26}, "operation": "read", "direct": True,
+        "block_bytes": 4096, "size_bytes": 20_000_000,
+    }  # fmt: skip
+    point = {"threads": 1, "mean_bps": 1e9, "low_bps": None, "high_bps": None, "n": 1, "bottleneck": None}
+    (table,) = storage_tables([{"storage": storage, "points": [point]}])
+    assert table.rows[0][0] == "read 20MB, direct I/O, blocks of 4KiB"
+    assert "read-ahead 64MiB" in table.of
 
 
 def test_one_seed_of_the_testbed_is_one_observation(tmp_path: Path) -> None:

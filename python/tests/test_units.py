@@ -9,6 +9,7 @@ from fullpipe.units import (
     format_block,
     format_rate,
     format_size,
+    format_size_short,
     format_time,
     parse_probability,
     parse_rate,
@@ -51,6 +52,8 @@ def test_sizes_and_times_print_as_in_records() -> None:
     assert format_size(parse_size("2GiB")) == "2.147483648GB"
     assert [format_block(n) for n in (4096, 3 << 20, 1 << 30)] == ["4KiB", "3MiB", "1GiB"]
     assert format_size(2**22) == "4.194304MB"
+    short = [format_size_short(n) for n in (0, 1000, 4096, 2**22, 256_000_000, 10**9, 2**30)]
+    assert short == ["0B", "1KB", "4KiB", "4MiB", "256MB", "1GB", "1GiB"]
     assert format_size(parse_size("1000GB")) == "1TB"
     assert [format_size(n) for n in (0, 7, 10, 9014)] == ["0B", "7B", "10B", "9.014KB"]
     assert format_size(14_750_000) == "14.75MB"

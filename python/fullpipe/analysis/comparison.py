@@ -23,7 +23,7 @@ from fullpipe.profile import Group, groups
 from fullpipe.record import is_storage, list_records, read_header
 from fullpipe.run import TUNED
 from fullpipe.runs import Runs, read_runs
-from fullpipe.units import format_rate, format_size
+from fullpipe.units import format_rate, format_size_short
 
 VERSION = 1
 """The version of a comparison's JSON."""
@@ -51,7 +51,7 @@ _PATH_KEYS: dict[str, Callable[[Any], str]] = {
     "host_b": str,
     "disk_a": str,
     "disk_b": str,
-    "block_bytes": format_size,
+    "block_bytes": format_size_short,
     "direct": str,
     "cross": str,
     "dscp": str,

@@ -7,7 +7,7 @@ from typing import Any
 from fullpipe.labels import cell
 from fullpipe.queues import Queue, label_queues
 from fullpipe.storage import lab_place
-from fullpipe.units import counted, format_size
+from fullpipe.units import counted, format_size, format_size_short
 
 Entry = Mapping[str, Any]
 """An entry of a profile of storage: `storage`, what was measured, and `points`, by number of threads."""
@@ -29,7 +29,7 @@ def _mount(mount: Mapping[str, Any] | None) -> str:
         return ""
     words = [f" mounted from {mount['source']}: {','.join(mount['options'])}"]
     if mount["read_ahead_bytes"] is not None:
-        words.append(f"read-ahead {mount['read_ahead_bytes'] / 1024:g} KiB")
+        words.append(f"read-ahead {format_size_short(mount['read_ahead_bytes'])}")
     if mount["session_slots"] is not None:
         words.append(f"{mount['session_slots']} session slots asked for")
     return ", ".join(words)
@@ -47,8 +47,8 @@ def _of(storage: Mapping[str, Any], path: Mapping[str, Any] | None) -> str:
 def _run(storage: Mapping[str, Any]) -> str:
     """The words for what was done, whatever the number of threads."""
     how = "direct I/O" if storage["direct"] else "page cache"
-    done = f"{storage['operation']} {storage['size_bytes'] / 1e9:g} GB, {how}"
-    return f"{done}, blocks of {storage['block_bytes'] / 2**20:g} MiB"
+    size, block = format_size_short(storage["size_bytes"]), format_size_short(storage["block_bytes"])
+    return f"{storage['operation']} {size}, {how}, blocks of {block}"
 
 
 def _cell(point: dict[str, Any] | None) -> str:
