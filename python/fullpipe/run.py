@@ -66,11 +66,11 @@ Three quarters of its limit for a process (`MAX_DATA` in `crates/fullpipe/src/co
 _DEFAULT_STORAGE_BYTES = 2_000_000_000
 """The size of a disk or a mount that names none."""
 
-_DISK_RESERVE_BYTES = 200_000_000
-"""What a disk has besides a file and a tenth of its size (`measure/disks.rs` of the program)."""
+DISK_RESERVE_BYTES = 200_000_000
+"""Room that a disk needs for a file besides its size and a tenth of that (`measure/disks.rs`)."""
 
-_MOUNT_RESERVE_BYTES = 10_000_000
-"""What a mount has besides these (`measure/storage/in_lab.rs` of the program)."""
+MOUNT_RESERVE_BYTES = 10_000_000
+"""Room that a mount needs besides these (`measure/storage/in_lab.rs`)."""
 
 _MAX_RTT_NS = 5_000_000_000
 """The longest RTT of an emulated path."""
@@ -389,7 +389,7 @@ class RunSpec:
             )
         if isinstance(self.path, LabPath):
             for key, disk in (("disk_a", self.path.disk_a), ("disk_b", self.path.disk_b)):
-                _check_room(key, _size_of(disk or ""), self.size, _DISK_RESERVE_BYTES)
+                _check_room(key, _size_of(disk or ""), self.size, DISK_RESERVE_BYTES)
 
     def _check_mount(self, access: MountAccess) -> None:
         """Checks that the file has a block for each thread, and that the served file system has room for it.
@@ -406,7 +406,7 @@ class RunSpec:
             )
         if isinstance(self.path, LabPath):
             served = "mount" if self.path.disk_b is None else "disk_b"
-            _check_room(served, self.path.served_bytes, size, _MOUNT_RESERVE_BYTES)
+            _check_room(served, self.path.served_bytes, size, MOUNT_RESERVE_BYTES)
 
     @property
     def buffer_text(self) -> str:

@@ -10,12 +10,14 @@ from fullpipe.campaign.ceiling import KernelLimit, kernel_limit
 from fullpipe.campaign.lab_mount import MOUNT_KEYS
 from fullpipe.errors import UsageError
 from fullpipe.run import (
+    DISK_RESERVE_BYTES,
     LINUX_CONGESTION_CONTROLS,
     MAX_MEASURED_STREAMS,
     MAX_STREAMS,
     MIN_PACING_BPS,
     MIN_UDT_BUFFER_BYTES,
     MIN_UDT_PACING_BPS,
+    MOUNT_RESERVE_BYTES,
     DiskAccess,
     MountAccess,
 )
@@ -176,6 +178,16 @@ def test_disks_have_room_for_the_file(tmp_path: Path, disks: str, size: str, sai
         return
     with pytest.raises(UsageError, match=re.escape(said)):
         expand(campaign_of(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("file", "reserve"),
+    [("disks.rs", DISK_RESERVE_BYTES), ("storage/in_lab.rs", MOUNT_RESERVE_BYTES)],
+)
+def test_the_program_needs_the_same_room(file: str, reserve: int) -> None:
+    source = (ROOT / "crates/fullpipe/src/commands/measure" / file).read_text()
+    rule = f"let least = size.0.saturating_add(size.0 / 10).saturating_add({reserve:_});"
+    assert rule in source
 
 
 MOUNT = """
