@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::host::{Host, far};
 use crate::large::{MIB, both_ways, repeat};
 use crate::sshfs::Sshfs;
-use crate::tree::{bytes, leftovers, only, same, write};
+use crate::tree::{bytes, leftovers, only, same, same_content, write};
 
 /// A small file system.
 pub struct Small(PathBuf);
@@ -332,7 +332,7 @@ fn a_disk_that_is_full_behind_a_network_file_system_is_no_success() {
             assert!(done.err.contains(&format!("not copied: {name}")), "{name}: {}", done.err);
         }
         for name in whole {
-            assert!(same(&mount.far().join("small").join(name), &host.file("from").join(name)), "{name}");
+            same_content(&mount.far().join("small").join(name), &host.file("from").join(name));
         }
     }
 }
