@@ -149,6 +149,8 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileErro
     let mut all = Narrowing { profile, over, left, assumed: Vec::new(), notes: Vec::new() };
     all.prefer(|path| path.host.is_some() && path.host == query.host);
     all.prefer(|path| path.host.is_none() || path.host == query.host);
+    let has_disks = |path: &Conditions| path.disk_a == query.disks[0] && path.disk_b == query.disks[1];
+    all.prefer(has_disks);
     PLAIN.iter().for_each(|plain| all.prefer(plain));
     all.narrow(&Axis {
         name: "rate",
@@ -199,6 +201,11 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileErro
         }
     };
     all.tell_host(path, query.host.as_deref());
+    let found = &profile.paths[path];
+    if !has_disks(found) && (found.disk_a.is_some() || found.disk_b.is_some()) {
+        let of = |disk: &Option<String>| disk.clone().unwrap_or_else(|| "memory".into());
+        all.notes.push(format!("measured from disk to disk: from {} to {}", of(&found.disk_a), of(&found.disk_b)));
+    }
     let (workload, more) = workload(profile, &listed, path, query.workload)?;
     let Narrowing { mut assumed, notes, .. } = all;
     assumed.extend(more);

@@ -25,7 +25,7 @@ const MAX_RTT_MS: f64 = 1e6;
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The file cannot be read.
-    #[error("cannot read profile {}: {source}; make one with 'fullpipe analyze DIR', or name another file", .path.display())]
+    #[error("cannot read profile {}: {source}; make one with 'fullpipe analyze DIR', and name the file that it writes", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,

@@ -18,6 +18,8 @@ pub struct Query {
     pub mtu: Option<u32>,
     /// Queue of the path's bottleneck, in bytes and in bandwidth-delay products.
     pub queue: Option<(u64, f64)>,
+    /// The disks of both ends, as a profile names them; `None` for memory.
+    pub disks: [Option<String>; 2],
     /// The protocol to send over; with one, all else in the profile does not count.
     pub protocol: Option<Protocol>,
     /// The workload that will be sent.
@@ -38,6 +40,7 @@ impl From<Time> for Query {
             loss: None,
             mtu: None,
             queue: None,
+            disks: [None, None],
             protocol: None,
             workload: None,
             level: None,

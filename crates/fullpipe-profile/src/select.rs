@@ -372,6 +372,11 @@ mod tests {
         let got = select(&profile(&[TEN, disks], &[fast()]), &query()).unwrap();
         let is = "rate=10gbit,queue=1BDP,mtu=9000,disk_a=1GB/s,disk_b=2GB/s,block=8.388608MB,direct=on";
         assert_eq!(got.conditions, is);
+        assert_eq!(got.notes, ["measured from disk to disk: from 1GB/s to 2GB/s"]);
+        let between = |b: &str| Query { disks: [Some("1GB/s".into()), Some(b.into())], ..query() };
+        let got = select(&p, &between("2GB/s")).unwrap();
+        assert_eq!((name(&got.choice).as_str(), got.notes.len()), ("htcp-8", 0));
+        assert_eq!(name(&select(&p, &between("3GB/s")).unwrap().choice), "cubic-8");
     }
 
     #[test]

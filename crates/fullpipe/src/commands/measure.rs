@@ -44,9 +44,10 @@ pub fn run(args: &Args, cli: &clap::Command) -> Result {
     }
     if let Some(target) = storage::Target::parse(&args.path) {
         if let Some(flag) = args.given_for_paths(false) {
+            let again = if flag == "--repeat" { "; to repeat it, run it again with the same --out" } else { "" };
             let why = format!(
                 "{flag} is for a path between hosts; disk:FOLDER and mount:FOLDER have --read, --write, --threads, --block, \
-                 --direct and --size"
+                 --direct and --size{again}"
             );
             return Err(Failure::usage(why));
         }

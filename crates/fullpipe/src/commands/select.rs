@@ -329,6 +329,7 @@ fn ask_path(path: &Path) -> Result<Query> {
             loss: Some(lab.loss.get()),
             mtu: Some(lab.mtu),
             queue: Some((lab.queue.0, lab.queue.0 as f64 / lab.bdp().max(1) as f64)),
+            disks: [&lab.disk_a, &lab.disk_b].map(|disk| disk.as_ref().map(ToString::to_string)),
             ..Query::from(lab.rtt)
         },
     })

@@ -37,6 +37,16 @@ fn a_run_between_disks_takes_as_long_as_the_slower_and_names_it() {
 }
 
 #[test]
+fn a_run_of_a_fraction_of_a_second_names_its_disk() {
+    for (disks, bottleneck) in
+        [("disk_a=400MB/s,disk_b=1GB/s", "disk_read"), ("disk_a=1GB/s,disk_b=400MB/s", "disk_write")]
+    {
+        let (_, result) = measure(disks, "");
+        assert!(result["seconds"].as_f64().unwrap() < 0.5 && result["bottleneck"] == bottleneck, "{disks}: {result}");
+    }
+}
+
+#[test]
 fn what_no_run_between_disks_can_be_is_refused() {
     for (path, flags, why) in [
         ("disk=1GB/s", "", "give --size"),

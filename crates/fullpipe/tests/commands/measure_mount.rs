@@ -119,8 +119,8 @@ fn what_is_no_mount_or_cannot_be_written_is_refused() {
     for (words, code, part) in [
         ("measure mount:".to_owned(), 2, "mount: names no folder; give one, as in mount:/mnt/far"),
         ("measure mount:/no/such".into(), 2, "mount:/no/such: No such file"),
-        ("measure mount:/dev/shm".into(), 2, "(tmpfs) is not mounted over a network or by FUSE"),
-        (format!("measure mount:{at}"), 2, &*format!("measure it as a disk: disk:{at}")),
+        ("measure mount:/dev/shm".into(), 2, "(tmpfs), which is not mounted over a network or by FUSE"),
+        (format!("measure mount:{at}"), 2, &*format!("or measure the disk that is there: disk:{at}")),
         (format!("measure mount:{at} --streams 2"), 2, "--streams is for a path between hosts"),
         (format!("measure mount:{at} --read --write"), 2, "cannot be used with '--write'"),
     ] {
@@ -297,8 +297,11 @@ fn what_takes_no_time_in_the_testbed_is_no_rate() {
     assert!(table.contains("\nnote        copying to the page cache takes no time in the testbed"), "{table}");
     let one = measured("--direct off");
     assert!(one.contains("\nnote        copying to") && !one.contains("without it"), "{one}");
-    assert!(one.contains("try other options of mount=") && !one.contains("doctor"), "{one}");
-    assert!(!measured("--direct on").contains("\nnote "));
+    assert!(one.contains("try a faster disk_b, more --threads") && !one.contains("doctor"), "{one}");
+    assert!(!one.contains("\nlatency "), "{one}");
+    let one = measured("--direct on");
+    assert!(!one.contains("\nnote ") && one.contains("\nlatency "), "{one}");
+    assert!(one.contains("each thread waits a round trip for each call: try more --threads"), "{one}");
 }
 
 #[test]

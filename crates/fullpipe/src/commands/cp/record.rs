@@ -69,7 +69,8 @@ pub fn write(
         ..Circumstances::default()
     };
     let mut measured = fullpipe_net::combine::combine(&request, &known, trace.sender.clone(), trace.receiver.clone());
-    limit_by_disk(&mut measured.outcome, spent.bottleneck());
+    let of_copy = full_disk(&run.path, measured.outcome.goodput_bps).or_else(|| spent.bottleneck());
+    limit_by_disk(&mut measured.outcome, of_copy);
     if args.fsync && run.disks.is_some() {
         until_on_disk(&mut measured.outcome, sys::now_ns().saturating_sub(trace.zero_ns));
     }
@@ -92,6 +93,18 @@ pub fn write(
     let mut text = Vec::new();
     run_record::render(&run, &measured, sized.as_ref(), Some(copy), &mut text)?;
     Ok(record::write_atomically(&file, &text)?)
+}
+
+/// Smallest part of an emulated disk's rate at which it counts as full.
+const FULL_DISK: f64 = 0.9;
+
+/// The slower disk of an emulated path, if a copy was as fast as it. A copy of less than a second shows this by nothing else.
+fn full_disk(path: &Path, goodput_bps: Option<f64>) -> Option<Bottleneck> {
+    let Path::Lab(lab) = path else { return None };
+    let disks = [(&lab.disk_a, Bottleneck::DiskRead), (&lab.disk_b, Bottleneck::DiskWrite)];
+    let rates = disks.into_iter().filter_map(|(disk, what)| Some((disk.as_ref()?.rate.0, what)));
+    let (bytes_per_s, what) = rates.min_by_key(|(rate, _)| *rate)?;
+    (goodput_bps? >= FULL_DISK * bytes_per_s as f64 * 8.0).then_some(what)
 }
 
 /// Names storage as the bottleneck of a run if it was that of the copy. A path that was full is none the less.

@@ -39,7 +39,9 @@ pub fn with_block_of_copy(access: DiskAccess, streams: u16) -> Result<DiskAccess
 /// A disk is missing or too small, or the run has what a copy lacks.
 pub fn check(run: &Run, path: &LabPath, omit: Option<Time>, probes: bool) -> Result {
     let Workload::Size(size) = run.workload else {
-        return Err(Failure::usage("give --size instead of --duration: between disks, a file of that size is copied"));
+        return Err(Failure::usage(
+            "give --size: between disks, a file of that size is copied, and no time is set (--duration)",
+        ));
     };
     if run.direction == Direction::Receive {
         return Err(Failure::usage("--reverse: files go from disk_a to disk_b; exchange the two disks instead"));

@@ -59,7 +59,8 @@ impl Target<'_> {
                 let mount = Mount::read(Path::new("/"), folder)?;
                 if !mount.is_remote() {
                     let why = format!(
-                        "mount:{folder}: {} ({}) is not mounted over a network or by FUSE; measure it as a disk: disk:{folder}",
+                        "mount:{folder}: it is on {} ({}), which is not mounted over a network or by FUSE; mount what is meant first \
+                         (findmnt shows what is), or measure the disk that is there: disk:{folder}",
                         one_line(mount.folder.as_os_str().as_encoded_bytes()),
                         mount.kind
                     );
@@ -97,7 +98,18 @@ pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
     let place = &finished.place;
     let mut file = None;
     for run in grid {
-        let measured = one(&folder, &run, &mut file, common.quiet || common.json)?;
+        let measured = match one(&folder, &run, &mut file, common.quiet || common.json) {
+            Ok(measured) => measured,
+            Err(failure) => {
+                // What has finished is not lost.
+                let done = finished.done();
+                if finished.is_printed && !done.is_empty() {
+                    progress::end_line();
+                    print::print(place, &done);
+                }
+                return Err(failure);
+            }
+        };
         let text = render(&run, place, &measured)?;
         let record = match &common.out {
             Some(out) => Some(run_record::keep_new(out, &place.id(&run), &text)?),
@@ -182,7 +194,10 @@ fn grid(folder: &StorageFolder, args: &StorageArgs, size: Size) -> Result<Vec<St
             for &threads in &values(&args.threads, 1) {
                 if block_bytes.saturating_mul(threads) > size.0 {
                     let (what, block) = (format::count(threads, "thread", "threads"), binary(block_bytes));
-                    let why = format!("--size {size} is too small: it has no block of {block} for each of {what}");
+                    let why = format!(
+                        "--size {size} is too small: it has no block of {block} for each of {what}; give a larger --size, or a smaller \
+                         --block"
+                    );
                     return Err(Failure::usage(why));
                 }
                 runs.extend(operations.iter().filter(|(_, wanted)| *wanted).map(|&(operation, _)| StorageRun {

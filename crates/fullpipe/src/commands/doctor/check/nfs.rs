@@ -78,7 +78,9 @@ fn read_ahead(mount: &Mount, by: &Yardstick) -> Finding {
         return Finding::ok(subject, shown, "what is read next is asked for in time");
     }
     let wanted = (by.bdp() as u64).next_power_of_two().clamp(16 << 20, 256 << 20) >> 10;
-    let words = format!("a program that reads a file in order gets {}", by.says(bps));
+    let least = mount.number("rsize").filter(|rsize| *rsize > bytes);
+    let calls = least.map(|rsize| format!(", in calls of {} KiB or more,", rsize >> 10)).unwrap_or_default();
+    let words = format!("a program that reads a file in order{calls} gets {}", by.says(bps));
     let finding = Finding::costs(subject, shown, words).leaves(bps);
     let key = if mount.kind == "nfs4" { "nfs4" } else { "nfs" };
     // Whatever device the mount has by then: another one after it was mounted again.

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::run_record;
 
 /// Most threads.
-const MAX_THREADS: u64 = 64;
+pub(super) const MAX_THREADS: u64 = 64;
 /// Blocks may have these sizes, and must be multiples of the smaller: direct I/O needs whole sectors.
 const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
 /// Size of the file without `--size`.

@@ -5,6 +5,7 @@ use fullpipe_path::record::storage::{MountInfo, StorageBottleneck, StorageOutcom
 use fullpipe_path::storage::{Operation, StorageRun, binary};
 use fullpipe_transfer::protocol::name::one_line;
 
+use super::args::MAX_THREADS;
 use super::result::{Done, Place};
 use crate::format;
 use crate::output::{errln, outln};
@@ -21,7 +22,8 @@ pub(super) fn announce(place: &Place, grid: &[StorageRun], size: Size) {
         (_, bytes) => format!("{} free", format::bytes(bytes as f64)),
     };
     // Clients of NFS and programs of FUSE keep a removed file that is open under a name such as .nfs0001.
-    let name = if place.mount.is_some() {
+    let kind = place.file_system.kind.as_str();
+    let name = if place.mount.is_some() || kind.starts_with("nfs") || kind.starts_with("fuse") {
         "it has no name there, or a hidden one until it is closed"
     } else {
         "it has no name there"
@@ -116,22 +118,25 @@ fn print_one(done: &Done, place: &Place) {
         format::seconds(outcome.seconds)
     );
     let latency = outcome.latency;
-    outln!(
-        "latency     p50 {}, p90 {}, p99 {}, longest {} of {} of at most {}",
-        format::seconds(latency.p50_s),
-        format::seconds(latency.p90_s),
-        format::seconds(latency.p99_s),
-        format::seconds(latency.max_s),
-        format::count(outcome.calls, "call", "calls"),
-        binary(outcome.call_bytes)
-    );
+    let is_untimed = done.run.operation == Operation::Write && before_fsync(done, place).is_none();
+    if !is_untimed {
+        outln!(
+            "latency     p50 {}, p90 {}, p99 {}, longest {} of {} of at most {}",
+            format::seconds(latency.p50_s),
+            format::seconds(latency.p90_s),
+            format::seconds(latency.p99_s),
+            format::seconds(latency.max_s),
+            format::count(outcome.calls, "call", "calls"),
+            binary(outcome.call_bytes)
+        );
+    }
     outln!(
         "processor   {} in the program, {} in the kernel for it; the busiest thread used {:.0}% of a processor",
         format::seconds(outcome.cpu_user_s),
         format::seconds(outcome.cpu_system_s),
         outcome.cpu_busiest * 100.0
     );
-    outln!("bottleneck  {}", bottleneck(outcome, place));
+    outln!("bottleneck  {}", bottleneck(&done.run, outcome, place));
 }
 
 /// Rate of a write without its `fsync(2)`, bit/s. In the testbed, `None` for a rate beyond the path's: it is only that of copying
@@ -154,7 +159,7 @@ fn say_what_costs_nothing(place: &Place, all: &[Done]) {
 }
 
 /// What limited a run, and what to try.
-fn bottleneck(outcome: &StorageOutcome, place: &Place) -> String {
+fn bottleneck(run: &StorageRun, outcome: &StorageOutcome, place: &Place) -> String {
     let device = place.file_system.device.as_deref().unwrap_or("the device");
     let busy = format!("{:.0}%", outcome.device_busy.unwrap_or_default() * 100.0);
     match outcome.bottleneck {
@@ -175,13 +180,23 @@ fn bottleneck(outcome: &StorageOutcome, place: &Place) -> String {
         }
         Some(StorageBottleneck::Requests) => {
             format!(
-                "requests: {device} had requests only {busy} of the time, and no processor was busy; try more --threads"
+                "requests: {device} had requests only {busy} of the time, and no processor was busy; try {}",
+                if u64::from(run.threads) < MAX_THREADS { "more --threads" } else { "a larger --block" }
             )
         }
-        None if place.path.is_some() => {
-            "not known: no processor was busy; try other options of mount= (nconnect, slots, read_ahead), or larger tcp_rmem and \
-             tcp_wmem of host="
+        None if place.path.is_some() && run.direct => {
+            "not known: no processor was busy; with direct I/O each thread waits a round trip for each call: try more --threads, or \
+             --direct off"
                 .into()
+        }
+        None if place.path.is_some() => {
+            let first = match run.operation {
+                Operation::Read => "a larger read_ahead of mount=",
+                Operation::Write => "a faster disk_b",
+            };
+            format!(
+                "not known: no processor was busy; try {first}, more --threads, nconnect or slots, or larger tcp_rmem and tcp_wmem of host="
+            )
         }
         None if place.mount.as_ref().is_some_and(MountInfo::is_nfs) => {
             "not known: no processor was busy; 'fullpipe doctor mount:FOLDER' says what the mount allows over its path"
