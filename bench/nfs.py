@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 from common import FULLPIPE, machine, verdict
+from ends import Missing, need
 
 BARS = {"45.6ms": 5.0, "183ms": 1.3}
 
@@ -92,6 +93,11 @@ def main() -> int:
     parser.add_argument("--tools", type=Path, help="folder with nfs-common and nfs-kernel-server unpacked")
     args = parser.parse_args()
     tools = None if args.tools is None else args.tools.resolve()
+    try:
+        need("rpc.nfsd", "nfs-kernel-server")
+    except Missing as why:
+        print(f"error: {why}", file=sys.stderr)
+        return 3
     print(
         f"{machine()}; virtual time\n\n| RTT | as mounted, Gb/s | with doctor's read-ahead | bar | |\n"
         "|---|---|---|---|---|"

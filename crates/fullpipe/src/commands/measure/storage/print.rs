@@ -190,12 +190,14 @@ fn bottleneck(run: &StorageRun, outcome: &StorageOutcome, place: &Place) -> Stri
                 .into()
         }
         None if place.path.is_some() => {
+            let has_disk = place.path.as_ref().is_some_and(|(path, _)| path.disk_b.is_some());
             let first = match run.operation {
-                Operation::Read => "a larger read_ahead of mount=",
-                Operation::Write => "a faster disk_b",
+                Operation::Read => "a larger read_ahead of mount=, ",
+                Operation::Write if has_disk => "a faster disk_b, ",
+                Operation::Write => "",
             };
             format!(
-                "not known: no processor was busy; try {first}, more --threads, nconnect or slots, or larger tcp_rmem and tcp_wmem of host="
+                "not known: no processor was busy; try {first}more --threads, nconnect or slots, or larger tcp_rmem and tcp_wmem of host="
             )
         }
         None if place.mount.as_ref().is_some_and(MountInfo::is_nfs) => {
