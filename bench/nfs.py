@@ -94,7 +94,8 @@ def main() -> int:
     args = parser.parse_args()
     tools = None if args.tools is None else args.tools.resolve()
     try:
-        need("rpc.nfsd", "nfs-kernel-server")
+        if tools is None:
+            need("rpc.nfsd", "nfs-kernel-server")
     except Missing as why:
         print(f"error: {why}", file=sys.stderr)
         return 3
