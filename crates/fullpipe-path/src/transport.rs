@@ -286,7 +286,8 @@ impl Transport {
     /// Checks the values of a transport.
     ///
     /// # Errors
-    /// The number of streams is out of range, the pacing rate too slow, or the congestion control's name impossible.
+    /// The number of streams is out of range, the pacing rate too slow, the buffer too small for UDT, or the congestion control's name
+    /// impossible.
     pub fn validate(&self) -> Result<(), TransportError> {
         let is_udt = self.protocol() == Protocol::Udt;
         self.check_streams(if is_udt { MAX_STREAMS } else { MAX_MEASURED_STREAMS }, is_udt)?;
@@ -298,9 +299,10 @@ impl Transport {
         if self.protocol() == Protocol::Udp {
             return self.validate_udp();
         }
-        match self.buffer {
-            Buffer::Bytes(size) if is_udt && size < MIN_UDT_BUFFER => return Err(TransportError::UdtBuffer(size)),
-            _ => {}
+        if let (true, Buffer::Bytes(size)) = (is_udt, self.buffer)
+            && size < MIN_UDT_BUFFER
+        {
+            return Err(TransportError::UdtBuffer(size));
         }
         match (self.pacing, self.mss) {
             (Some(rate), _) if rate < MIN_PACING => Err(TransportError::Pacing(rate)),

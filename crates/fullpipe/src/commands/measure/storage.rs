@@ -101,12 +101,7 @@ pub fn run(target: &Target<'_>, args: &StorageArgs, common: &Common) -> Result {
         let measured = match one(&folder, &run, &mut file, common.quiet || common.json) {
             Ok(measured) => measured,
             Err(failure) => {
-                // What has finished is not lost.
-                let done = finished.done();
-                if finished.is_printed && !done.is_empty() {
-                    progress::end_line();
-                    print::print(place, &done);
-                }
+                finished.print_early(&finished.done());
                 return Err(failure);
             }
         };
@@ -143,6 +138,16 @@ impl Finished {
     fn done(&self) -> MutexGuard<'_, Vec<Done>> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Prints a table of the runs that have finished before the program ends early.
+    fn print_early(&self, done: &[Done]) {
+        if self.is_printed {
+            progress::end_line();
+            if !done.is_empty() {
+                print::print(&self.place, done);
+            }
+        }
+    }
 }
 
 /// Has an interruption end the program with the results that there are. The file that it writes goes with it.
@@ -157,12 +162,7 @@ fn on_interrupt(finished: Arc<Finished>) -> Result {
         interrupt::end_at_second();
         // Held to the end: nothing more is printed.
         let done = finished.done();
-        if finished.is_printed {
-            progress::end_line();
-            if !done.is_empty() {
-                print::print(&finished.place, &done);
-            }
-        }
+        finished.print_early(&done);
         let results = format::count(done.len() as u64, "run had finished", "runs had finished");
         let failure = Failure::new(ExitClass::Interrupted, format!("interrupted; {results}"));
         let code = failure.code();

@@ -118,8 +118,7 @@ fn print_one(done: &Done, place: &Place) {
         format::seconds(outcome.seconds)
     );
     let latency = outcome.latency;
-    let is_untimed = done.run.operation == Operation::Write && before_fsync(done, place).is_none();
-    if !is_untimed {
+    if !is_untimed(done, place) {
         outln!(
             "latency     p50 {}, p90 {}, p99 {}, longest {} of {} of at most {}",
             format::seconds(latency.p50_s),
@@ -147,10 +146,14 @@ fn before_fsync(done: &Done, place: &Place) -> Option<f64> {
     place.path.as_ref().is_none_or(|(path, _)| bps <= path.rate.0 as f64).then_some(bps)
 }
 
+/// Whether a run wrote into the testbed's page cache, where its calls take no time.
+fn is_untimed(done: &Done, place: &Place) -> bool {
+    done.run.operation == Operation::Write && before_fsync(done, place).is_none()
+}
+
 /// Says what a write through the page cache leaves out in the testbed, if there was one.
 fn say_what_costs_nothing(place: &Place, all: &[Done]) {
-    let is_untimed = |done: &Done| done.run.operation == Operation::Write && before_fsync(done, place).is_none();
-    if all.iter().any(is_untimed) {
+    if all.iter().any(|done| is_untimed(done, place)) {
         outln!(
             "note        copying to the page cache takes no time in the testbed: the calls of a buffered write have no latency there, and \
              only the rate with fsync counts"
