@@ -173,9 +173,11 @@ pub(crate) fn tcp_info(stream: &dyn StreamHandle) -> Option<TcpInfo> {
     stream.observe().ok()?.tcp_info
 }
 
-/// Whether a stream has bytes that are on their way, or wait for it.
+/// Whether a stream has bytes on their way, or that wait for it. What ends a stream does not count: two packets, the end itself and
+/// the connection's. At the end of a copy spare streams send only that, and would take shares of the rate from those that still move data.
 pub(crate) fn is_busy(info: &TcpInfo) -> bool {
-    ["unacked", "notsent_bytes"].iter().any(|field| info.get(field).is_some_and(|n| n > 0))
+    let more_than = |field, n| info.get(field).is_some_and(|now| now > n);
+    more_than("unacked", 2) || more_than("notsent_bytes", 0)
 }
 
 impl Stream<TcpDataStream> {
@@ -384,6 +386,16 @@ mod tests {
         let server = std::thread::spawn(move || called.wrap(TcpDataStream::new(listener.accept().unwrap().0)));
         let client = guard(&identity).wrap(TcpDataStream::new(TcpStream::connect(address).unwrap()));
         (client, server.join().unwrap())
+    }
+
+    #[test]
+    fn what_ends_a_stream_is_no_work() {
+        let busy = |unacked: u8, notsent: u8| {
+            let mut info = [0; 248];
+            (info[24], info[144]) = (unacked, notsent);
+            is_busy(&TcpInfo::from_bytes(&info))
+        };
+        assert_eq!([(0, 0), (2, 0), (3, 0), (0, 1)].map(|(way, waits)| busy(way, waits)), [false, false, true, true]);
     }
 
     /// The same for messages, in TLS's records, and for data, in records of their own where the processor is for it.
