@@ -65,7 +65,7 @@ const JUMBO: u32 = 9000;
 const LOCAL_S: f64 = 0.5e-3;
 /// Most streams of a copy, from round-trip times on, seconds: on short paths few fill the path, and many would have windows
 /// of less than a few segments each.
-const MOST_STREAMS: [(f64, u16); 3] = [(LOCAL_S, 16), (5e-3, 32), (20e-3, MAX_STREAMS)];
+const MOST_STREAMS: [(f64, u16); 3] = [(LOCAL_S, 16), (5e-3, 32), (10e-3, MAX_STREAMS)];
 /// Hybla's window grows by 2^(RTT / 25 ms) in each round trip of slow start (tcp_hybla.c): fourfold from here on, seconds.
 const HYBLA_FAST_S: f64 = 50e-3;
 /// Smaller copies open no spare streams, bytes: they are over before the path has been measured.
