@@ -300,6 +300,17 @@ def test_wrong_usage(tmp_path: Path, command: Command, arguments: list[str], cod
     assert told.stdout == ""
 
 
+def test_storage_beside_runs_is_named(tmp_path: Path, command: Command) -> None:
+    for name in ("a", "b c"):
+        write(tmp_path / name, grid(tmp_path), around(0.8))
+    (tmp_path / "b c" / "disk.ndjson").write_text('{"kind":"storage"}\n')
+    note = "1 measurement of storage in b c: not compared; for their table: fullpipe analyze 'b c'"
+    assert f"warning: {note}\n" in command("analyze", "--compare", "a", "b c").stderr
+    told = command("report", "a", "b c", "-o", "out.html")
+    assert told.returncode == 0 and f"warning: {note}\n" in told.stderr
+    assert "1 measurement of storage in b c: not compared" in (tmp_path / "out.html").read_text()
+
+
 def test_a_side_without_rate_before_cannot_be_a_share(tmp_path: Path, command: Command) -> None:
     runs = grid(tmp_path, 'host = "dtn2"', workload='duration = "2s"')
     old = write(tmp_path / "a", runs, lambda run: 0.0)

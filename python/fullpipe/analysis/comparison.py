@@ -269,7 +269,8 @@ def _mark_slower(cells: Sequence[dict[str, Any]], p_values: Sequence[float | Non
 
 def _side(side: Side) -> dict[str, Any]:
     skipped = [{"file": skip.file.name, "reason": skip.reason} for skip in side.runs.skipped]
-    return {"folder": side.folder, "runs": side.runs.runs.height, "skipped": skipped}
+    runs = side.runs
+    return {"folder": side.folder, "runs": runs.runs.height, "storage": runs.storage, "skipped": skipped}
 
 
 def _named(cell: _Cell) -> dict[str, Any]:

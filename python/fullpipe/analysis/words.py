@@ -1,5 +1,6 @@
 """Puts the content of `analysis.json` into words; every function accepts entries with `cannot_say`."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -193,6 +194,17 @@ def verdict_counts(cells: Sequence[Content], verdicts: Sequence[str]) -> str:
     found = Counter(cell["verdict"] for cell in cells)
     parts = ", ".join(f"{found[verdict]} {verdict}" for verdict in verdicts if found[verdict])
     return f"{counted(len(cells), 'cell')}: {parts}"
+
+
+def storage_left_out(comparison: Content) -> list[str]:
+    """Says which folders have measurements of storage, which a comparison leaves out."""
+    sides = [comparison[side] for side in ("before", "after")]
+    return [
+        f"{counted(side['storage'], 'measurement')} of storage in {side['folder']}: not compared; "
+        f"for their table: fullpipe analyze {shlex.quote(side['folder'])}"
+        for side in sides
+        if side["storage"]
+    ]
 
 
 def more_runs(entry: Content) -> str:

@@ -34,9 +34,11 @@ def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool)
         print(dump_comparison(content), end="")
     else:
         show_comparison(content, OutputConsole(WIDTH))
+    sys.stdout.flush()
+    for note in words.storage_left_out(content):
+        warn(note)
     if threshold is None:
         return
-    sys.stdout.flush()
     if unknown := [cell for cell in content["cells"] if cell["beyond_threshold"] is None]:
         warn(f"{counted(len(unknown), 'cell')} cannot be tested: {', '.join(tables.reasons(unknown))}")
     if gone := content["only_before"]:

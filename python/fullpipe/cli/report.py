@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fullpipe.cli import run
+from fullpipe.cli import run, warn
 from fullpipe.cli.options import File, Input, check_differ
 from fullpipe.units import counted
 
@@ -110,6 +110,8 @@ def _compare(before: Path, after: Path, out: Path, figure: str | None, section: 
         print(f"wrote {out}", file=sys.stderr)
         return
     content = report_comparison(before, after, out)
+    for note in words.storage_left_out(content):
+        warn(note)
     print(f"wrote {out}: {words.verdict_counts(content['cells'], VERDICTS)}", file=sys.stderr)
 
 

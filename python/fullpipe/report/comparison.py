@@ -170,6 +170,7 @@ def render(content: Mapping[str, Any], folders: Sequence[Path], out: Path) -> st
         .render(
             title=f"Before and after: {names[0]} and {names[1]}",
             sides=sides,
+            storage=words.storage_left_out(content),
             counts=words.verdict_counts(content["cells"], VERDICTS),
             changed=content["changed"],
             protocols=Protocols.of(cell["transport"]["cc"] for cell in content["cells"]),
