@@ -197,7 +197,8 @@ fn udt_is_used_where_the_profile_says_so_and_udp_gets_through() {
         assert!(cc != "udt" && notes.is_empty(), "{cc} {notes:?}");
         assert!(done.out.contains("a copy over UDP failed before; --transport udt tries it"), "{}", done.out);
         let to = format!("behind:{}", host.file("4").display());
-        host.cp().words(&format!("--transport udt --data-ports {PORTS}")).arg(host.file("a")).arg(to).ok();
+        let done = host.cp().words(&format!("--transport udt --data-ports {PORTS}")).arg(host.file("a")).arg(to).ok();
+        assert!(done.out.contains(" over UDT"), "{}", done.out);
         assert_eq!(copy("", "5").0, "udt");
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fullpipe_path::ExitClass;
+use fullpipe_path::{ExitClass, Protocol};
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::client::Finished;
 use fullpipe_transfer::protocol::message::{Deleted, Removed};
@@ -164,6 +164,7 @@ fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
         n => format!(" ({} already there)", format::thousands(n)),
     };
     let encryption = if !finished.encrypted { "; not encrypted" } else { "" };
+    let over = if finished.transport.protocol() == Protocol::Udt { " over UDT" } else { "" };
     let deleted = match &summary.deleted {
         Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
         _ => String::new(),
@@ -174,7 +175,7 @@ fn summed_up(args: &Args, finished: &Finished, moved: &Moved) -> String {
     };
     let limited = spent.told().map(|by| format!("; limited by {by}")).unwrap_or_default();
     let moved = match has_rate(bytes, seconds) {
-        true => format!(" ({}{limited}{encryption})", format::rate(rate)),
+        true => format!(" ({}{over}{limited}{encryption})", format::rate(rate)),
         false if bytes > 0 && !finished.encrypted => " (not encrypted)".to_owned(),
         false => String::new(),
     };
