@@ -3,7 +3,7 @@
 The result of each transfer is kept in a file (`--results`), and a transfer with a result is not run again. So
 several commands can fill the same file, at different times or together. Results with the controller count
 only for the build of the program that made them (`--builds any` takes all); fixed and tuned buffers count
-always. The table has all results that count.
+always. The table has all results that count, of the seeds from 1 to `--seeds`.
 """
 
 import argparse
@@ -89,12 +89,21 @@ def rates(lines: Sequence[Line]) -> list[float]:
     return [line["rate_bps"] / 1e6 for line in lines]
 
 
+def fixed_best(groups: dict[Key, list[Line]], path: str, queue: str) -> tuple[float, str]:
+    """The highest mean rate in Mb/s without the controller, of any congestion control, and which has it."""
+    return max(
+        (statistics.fmean(rates(found)), f"{cc}, {way}")
+        for (at, behind, cc, way), found in groups.items()
+        if (at, behind) == (path, queue) and way not in CONTROLLED
+    )
+
+
 def side_by_side(results: Sequence[Line]) -> list[str]:
     """The table: rate, resent segments, and the 95th percentile of the queue's delay."""
     groups = grouped(results)
     lines = [
-        "| path | queue | cc | " + " | ".join(WAYS) + " | n |",
-        "|---" * (len(WAYS) + 4) + "|",
+        "| path | queue | cc | " + " | ".join(WAYS) + " | best of all | n |",
+        "|---" * (len(WAYS) + 5) + "|",
     ]
     places = dict.fromkeys((path, queue, cc) for path, queue, cc, _ in groups)
     order = {name: i for i, name in enumerate([*PATHS, *QUEUES, *CCS])}
@@ -111,7 +120,8 @@ def side_by_side(results: Sequence[Line]) -> list[str]:
         counts = {len(groups[key]) for way in WAYS if (key := (path, queue, cc, way)) in groups}
         n = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
         told = f"{PATHS[path].queue} (own)" if queue == OWN else queue
-        lines.append(f"| {path} | {told} | {cc} | " + " | ".join(cells) + f" | {n} |")
+        best, which = fixed_best(groups, path, queue)
+        lines.append(f"| {path} | {told} | {cc} | " + " | ".join(cells) + f" | {best:.0f} ({which}) | {n} |")
     return lines
 
 
@@ -205,6 +215,18 @@ def bars(results: Sequence[Line]) -> list[str]:
             ", ".join(f"{cc} {ratio:.2f}" for cc, ratio in over_all.items()),
             min(over_all.values()) >= 0.98,
         )
+    places = sorted({(path, queue) for path, queue, *_ in mean})
+    shares = [
+        max(mean.get((*place, cc, "sobas"), 0.0) for cc in CCS) / fixed_best(groups, *place)[0]
+        for place in places
+    ]
+    if shares:
+        near = sum(share >= 0.98 for share in shares)
+        add(
+            "SOBAS's best congestion control over the best of all without SOBAS, each path and queue",
+            f"{min(shares):.2f} to {max(shares):.2f}, at least 0.98 on {near} of {len(shares)}",
+            None,
+        )
     return lines
 
 
@@ -259,7 +281,8 @@ def main() -> int:
         results = [
             line
             for line in kept
-            if line["way"] not in CONTROLLED or args.builds == "any" or line["program"] == program
+            if line["seed"] <= args.seeds
+            and (line["way"] not in CONTROLLED or args.builds == "any" or line["program"] == program)
         ]
     known = {(line["path"], line["queue"], line["cc"], line["way"], line["seed"]) for line in results}
     for seed, path, queue, cc, way in [] if args.no_run else grid:
