@@ -76,6 +76,8 @@ class Ratio(_Bounded):
     """Instead of both: an axis, each of whose values is divided by the one before."""
     others: dict[str, list[Value]] = {}
     """Instead of `under`: an axis, with each of whose values the cell above the line is compared."""
+    best: dict[str, list[Value]] = {}
+    """An axis: of each seed the largest value over it counts, on both sides."""
     spread: bool = False
 
     def pairs(self) -> list[tuple[str, Conditions, Conditions]]:

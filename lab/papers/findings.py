@@ -16,19 +16,32 @@ def _row(name: str, one: Judged, found: str) -> str:
     return f"| {name} | {one.clause.says} | {one.clause.printed} | {found} | **{one.verdict}** |"
 
 
+def _has_ten(judged: Judged) -> bool:
+    """Whether kept runs decide a clause, or have ten runs of each of its cells and cannot."""
+    return judged.verdict != "cannot say" or all(part.p_holds is not None for part in judged.parts)
+
+
+def _remarks(judged: Mapping[tuple[str, int], Judged], lines: Sequence[str]) -> list[str]:
+    """In what the clauses of these rows are not the papers' text."""
+    rows = {line.split(" | ")[0].removeprefix("| ") for line in lines}
+    noted = [
+        f"- {name}.{index}: {one.clause.remark}."
+        for (name, index), one in judged.items()
+        if one.clause.remark and f"{name}.{index}" in rows
+    ]
+    return ["", "In what a clause is not the paper's text:", "", *noted] if noted else []
+
+
 def table(kept: Mapping[str, Sequence[Judged]], three: Mapping[tuple[str, int], Judged]) -> str:
     """Every clause that runs decide, one way or the other.
 
     Args:
         kept: The verdicts on kept runs, at least ten of a cell.
-        three: The verdicts on the earlier grid, three runs of a cell; a clause that kept runs decide is left out.
+        three: The verdicts on the earlier grid, three runs of a cell; left out if kept runs decide the clause, or
+            have ten runs of each of its cells and cannot.
     """
-    ten = {
-        (name, index): one
-        for name, some in kept.items()
-        for index, one in enumerate(some, 1)
-        if one.verdict != "cannot say"
-    }
+    on_kept = {(name, index): one for name, some in kept.items() for index, one in enumerate(some, 1)}
+    ten = {place: one for place, one in on_kept.items() if one.verdict != "cannot say"}
     lines = [BEGIN, "", "**Ten runs of each cell**, on hosts whose programs pause:", "", *_HEAD]
     lines += [_row(f"{name}.{index}", one, ours(one)) for (name, index), one in ten.items()]
     lines += [
@@ -37,7 +50,7 @@ def table(kept: Mapping[str, Sequence[Judged]], three: Mapping[tuple[str, int], 
     ]
     lines += ["that show the contrary):", "", *_HEAD]
     for (name, index), one in three.items():
-        if one.verdict != "cannot say" and (name, index) not in ten:
+        if one.verdict != "cannot say" and not _has_ten(on_kept[name, index]):
             ratios = "" if span(one) == "–" else f"{span(one)} (ratio); "
             lines.append(_row(f"{name}.{index}", one, f"{ratios}{counts(one)}"))
-    return "\n".join([*lines, "", END])
+    return "\n".join([*lines, *_remarks(on_kept, lines), "", END])

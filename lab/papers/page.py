@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from lab.papers.cells import AXES
 from lab.papers.claims import Claim, Claims, Correlation, Growth, Level, Shape, Transition, Untested
 from lab.papers.compare import MIN_RUNS, Part
 from lab.papers.verdicts import ALPHA, Judged
@@ -114,9 +115,10 @@ def origin(runs: pl.DataFrame) -> str:
         return "No runs are kept yet."
     programs = ", ".join(sorted(runs["program"].unique()))
     kernels = ", ".join(sorted(runs["kernel_version"].unique()))
-    seeds = runs["seed"].n_unique()
+    cells = runs.group_by(AXES).agg(pl.col("seed").n_unique())["seed"]
+    seeds = "–".join(str(n) for n in dict.fromkeys((cells.min(), cells.max())))
     campaigns = ", ".join(f"`{name}`" for name in sorted(runs["campaign"].unique()))
-    return f"{runs.height} runs of {campaigns} are kept: fullpipe {programs}, guest kernel {kernels}, {seeds} seeds."
+    return f"{runs.height} runs of {campaigns} are kept: fullpipe {programs}, guest kernel {kernels}, {seeds} seeds of a cell."
 
 
 def verdicts(claims: Claims, judged: Mapping[str, Sequence[Judged]], runs: pl.DataFrame) -> str:

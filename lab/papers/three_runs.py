@@ -141,8 +141,12 @@ def judge_transitions(
 
 
 def _of_grid(claim: Claim) -> list[tuple[int, Clause]]:
-    """The clauses of a claim whose cells the grid has, by their numbers."""
-    return [(number, one) for number, one in enumerate(claim.clause, 1) if one.where.get("size_gb") == 1]
+    """The clauses of a claim whose cells the grid has, by their numbers. `best` waits for more runs."""
+    return [
+        (number, one)
+        for number, one in enumerate(claim.clause, 1)
+        if one.where.get("size_gb") == 1 and not (isinstance(one, Ratio) and one.best)
+    ]
 
 
 def judge_earlier(

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from lab.papers.cells import Cells, Where
+from lab.papers.cells import Cells, Floats, Where
 from lab.papers.claims import (
     Claim,
     Claims,
@@ -64,6 +64,13 @@ class Judged:
         return "agrees" if self.parts and all(self.holds) else "cannot say"
 
 
+def _best(cells: Cells, clause: Ratio, sides: Sequence[Where]) -> list[Floats]:
+    """The quantity on each side, by seed: that of its cell, or the largest over the axis of `best`."""
+    free = [{axis: value} for axis, values in clause.best.items() for value in values] or [{}]
+    each = cells.paired(clause.of, [{**side, **one} for side in sides for one in free])
+    return [np.max(each[i : i + len(free)], axis=0) for i in range(0, len(each), len(free))]
+
+
 def _ratio(cells: Cells, clause: Ratio, label: str, where: Where) -> list[Part]:
     found = []
     for pair, over, under in clause.pairs():
@@ -73,7 +80,7 @@ def _ratio(cells: Cells, clause: Ratio, label: str, where: Where) -> list[Part]:
             after, before = (cells.values(clause.of, side) for side in sides)
             found.append(spread_of(name, after, before, clause.bounds))
         else:
-            after, before = cells.paired(clause.of, sides)
+            after, before = _best(cells, clause, sides)
             found.append(ratio_of(name, [after], [before], clause.bounds))
     return found
 

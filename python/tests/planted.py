@@ -77,8 +77,9 @@ def _profile(planter: Planter, where: Mapping[str, Value], profile: np.ndarray) 
 
 def _ratio(planter: Planter, clause: Ratio, where: Mapping[str, Value], value: float) -> None:
     means: dict[Key, float] = {}
-    for _, over, under in clause.pairs():
-        below, above = {**where, **under}, {**where, **over}
+    free = [{axis: value} for axis, values in clause.best.items() for value in values] or [{}]
+    for (_, over, under), one in itertools.product(clause.pairs(), free):
+        below, above = {**where, **under, **one}, {**where, **over, **one}
         # A chain of ratios goes on from the cell before.
         base = means.setdefault(tuple(sorted(below.items())), 5.0)
         if clause.spread:

@@ -47,13 +47,29 @@ def test_planted_clause_gets_its_verdict(clause: Clause, true: bool, seeds: int,
     assert _verdict(clause, planter.cells()) == verdict
 
 
+def test_the_best_of_each_seed_counts() -> None:
+    """Neither side is ahead with each number of streams, and which is the best differs between seeds."""
+    clause = next(claim for claim in CLAIMS.claim if claim.name == "S6").clause[1]
+    clause = clause.model_copy(update={"each": {"rtt_ms": [11.8]}, "best": {"streams": [2, 3]}})
+    odd = np.arange(12) % 2 * 1.0
+    planter = Planter(12)
+    for cc, streams, rates in (
+        ("scalable", 2, 5 + 4 * odd), ("scalable", 3, 9 - 4 * odd),
+        ("cubic", 2, 8 - odd), ("cubic", 3, 7 + odd),
+    ):  # fmt: skip
+        planter.plant(DEFAULTS | clause.where | {"rtt_ms": 11.8, "cc": cc, "streams": streams}, rates)
+    (judged,) = judge_claim(planter.cells(), Claim(name="planted", title="", clause=[clause]), DEFAULTS)
+    assert judged.parts[0].estimate == pytest.approx(9 / 8)
+    assert judged.verdict == "agrees"
+
+
 def test_no_runs_decide_nothing() -> None:
     for judged in judge(Planter(0).cells(), CLAIMS, 10.0).values():
         assert {one.verdict for one in judged} == {"cannot say"}
 
 
 def test_one_false_part_refutes_a_clause_and_one_missing_part_leaves_it_open() -> None:
-    (clause,) = next(claim for claim in CLAIMS.claim if claim.name == "S6").clause
+    clause = next(claim for claim in CLAIMS.claim if claim.name == "S6").clause[0]
     clause = clause.model_copy(update={"each": {"rtt_ms": [11.8], "streams": [2, 3, 4]}})
     planter = Planter(20)
     for true, streams in ((True, [2, 3]), (False, [4])):
@@ -89,7 +105,7 @@ def test_a_seed_counts_once() -> None:
 @pytest.mark.usefixtures("frozen_garbage")
 def test_many_tests_of_nothing_seldom_find_something() -> None:
     """27 comparisons of equal cells: without correction about one in four claims would have a winner."""
-    (clause,) = next(claim for claim in CLAIMS.claim if claim.name == "S6").clause
+    clause = next(claim for claim in CLAIMS.claim if claim.name == "S6").clause[0]
     clause = clause.model_copy(update={"low": 1.0})
     wrong = 0
     for seed in range(20):
