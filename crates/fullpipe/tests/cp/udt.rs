@@ -198,7 +198,7 @@ fn udt_is_used_where_the_profile_says_so_and_udp_gets_through() {
         assert!(done.out.contains("a copy over UDP failed before; --transport udt tries it"), "{}", done.out);
         let to = format!("behind:{}", host.file("4").display());
         let done = host.cp().words(&format!("--transport udt --data-ports {PORTS}")).arg(host.file("a")).arg(to).ok();
-        assert!(done.out.contains(" over UDT"), "{}", done.out);
+        assert!(done.err.contains(" over UDT"), "{}", done.err);
         assert_eq!(copy("", "5").0, "udt");
     });
 }
