@@ -1,4 +1,4 @@
-//! The settings of a transfer. While it runs, the controller alters them where more streams begin to send, where the sender
+//! The settings of a transfer. While it runs, the controller alters them where more or fewer streams send, where the sender
 //! changes to BBR, and where UDP ceases to pass.
 
 use serde::Serialize;
@@ -22,7 +22,8 @@ pub struct Config {
     pub packet: u32,
     /// Number of streams that share the controller and send.
     pub streams: u16,
-    /// Number of streams besides that are connected and do not send until the controller says so.
+    /// Number of streams besides that are connected and do not send until the controller says so. Without any, it leaves the number as
+    /// it is.
     pub spare: u16,
     /// Largest window that the hosts grant, bytes, summed over all streams.
     pub largest: u64,

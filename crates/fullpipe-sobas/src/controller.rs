@@ -105,11 +105,11 @@ impl Sobas {
         };
         let streams = self.model.config.streams;
         if let Running::Adaptive(adaptive) = &self.algorithm {
-            adaptive.take_spare_streams(now, &mut self.model);
+            adaptive.choose_streams(now, &mut self.model);
         }
         self.limit(&mut actions);
-        if self.model.config.streams > streams {
-            // The pacing rate is in force when they begin.
+        if self.model.config.streams != streams {
+            // The pacing rate is in force when more of them begin.
             actions.push(Action::Streams(self.model.config.streams));
         }
         // Slow start may only begin once the pacing rate is in force.

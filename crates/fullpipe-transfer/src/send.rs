@@ -11,6 +11,7 @@ pub mod schedule;
 mod sender;
 pub(crate) mod shared_rate;
 mod streams;
+mod turns;
 
 pub use outgoing::Outgoing;
 pub use sender::Sender;

@@ -100,7 +100,7 @@ pub(crate) fn run(
     let all = || {
         let Negotiated { role, options, terms, streams, sending, shared_bps, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
-        let (sends, sized) = (role.sends(), sizing.is_some());
+        let (sends, sized) = (role.sends(), sizing.as_ref().map(|setup| Duration::from_nanos(setup.rtt_ns)));
         sobas::start(session, sizing, (&streams, sending), sends, &counters)?;
         let ((summary, skipped), (trace, peer_samples), losses, removed) = match role {
             Role::Send(from) => {

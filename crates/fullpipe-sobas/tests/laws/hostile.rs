@@ -70,7 +70,7 @@ fn one(seed: u64) {
                 Action::Pacing(bps) => assert!(bps.is_none_or(|bps| bps > 0), "{seed}"),
                 Action::SendTrain { packets, bytes, .. } => assert!(packets > 1 && bytes > 0),
                 Action::Streams(sending) => {
-                    assert!(sending > config.streams && sending <= config.streams.saturating_add(config.spare).max(1));
+                    assert!((1..=config.streams.saturating_add(config.spare).max(1)).contains(&sending), "{seed}");
                 }
                 Action::SlowStart | Action::BearLosses | Action::SendProbe | Action::Note(_) => {}
             }

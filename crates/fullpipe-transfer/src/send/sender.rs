@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
@@ -32,6 +32,7 @@ use crate::send::input::TOTALS_INTERVAL;
 use crate::send::outgoing::{Outgoing, OutgoingFile};
 use crate::send::portion::Portion;
 use crate::send::schedule::{self, Plan};
+use crate::send::turns::Turns;
 use crate::sizes::{MAX_HEADER_BYTES, MAX_OFFERED_FILES, SMALL, block_size};
 use crate::source::hard_links::{HardLinks, Known};
 use crate::source::listing;
@@ -75,6 +76,8 @@ pub(super) struct State {
     pub(super) streams: usize,
     /// Number of streams that may take work: the first ones.
     pub(super) sending: u16,
+    /// When those begin that were allowed to last.
+    pub(super) turns: Turns,
     /// The receiver's last `moved` counter ([`Message::Progress`]).
     pub(super) moved_there: u64,
     /// Number of threads that wait for a change of this state.
@@ -121,6 +124,8 @@ pub struct Sender {
     pub(super) changed: Condvar,
     /// Wakes streams that may not take work yet. They would be woken for each block otherwise.
     pub(super) released: Condvar,
+    /// Round-trip time of the path, if a law adjusts the streams; zero otherwise.
+    pub(super) rtt: Duration,
     /// Guards the number of streams that disks call for; `None` where something else decides that.
     disk_streams: Option<Mutex<DiskStreams>>,
     /// The time that the decisions on it count from.
@@ -135,7 +140,8 @@ pub struct Sender {
 
 impl Sender {
     /// Starts the threads of a sending end. Of the streams, the given number send from the start; where no law adjusts them
-    /// (`sized`), the others follow if disks call for them. The session ends with the receiver's last message.
+    /// (without the `sized` path's round-trip time), the others follow if disks call for them. The session ends with the receiver's
+    /// last message.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -144,7 +150,7 @@ impl Sender {
         options: Options,
         from: Outgoing,
         (streams, sending): (Vec<Stream>, u16),
-        sized: bool,
+        sized: Option<Duration>,
         terms: Terms,
         counters: Arc<Counters>,
     ) -> Result<Arc<Sender>, TransferError> {
@@ -163,6 +169,7 @@ impl Sender {
             not_kept: NotKept::default(),
             streams: n,
             sending,
+            turns: Turns::new(sending, Instant::now()),
             moved_there: 0,
             waiters: 0,
             parked: 0,
@@ -182,7 +189,8 @@ impl Sender {
             journal: terms.journal,
             block,
             state: Mutex::new(state),
-            disk_streams: (!sized && is_trees).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),
+            rtt: sized.unwrap_or_default(),
+            disk_streams: (sized.is_none() && is_trees).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),
             begun: Instant::now(),
             removals: Mutex::default(),
             changed: Condvar::new(),
@@ -558,7 +566,11 @@ impl Handler for Sender {
             }
             Message::Streams { sending } => {
                 let mut state = lock(&self.state);
-                state.sending = state.sending.max(sending);
+                if sending > state.sending {
+                    state.turns = Turns::of_more(state.sending, sending, Instant::now());
+                }
+                // One that is to cease ends its block first.
+                state.sending = sending.max(1);
                 self.released.notify_all();
             }
             Message::FileDone { id } => {

@@ -12,7 +12,7 @@ use super::outgoing::{OutgoingFile, Unreadable};
 use super::sender::{Sender, State};
 use fullpipe_net::stream::DataStream;
 
-use crate::connection::stream::Stream;
+use crate::connection::stream::{Stream, tcp_info};
 use crate::error::{SHORTER, TransferError, system, unreadable};
 use crate::fs::direct_io::{Aligned, Pipe};
 use crate::fs::large_file::SourceFile;
@@ -67,6 +67,8 @@ impl OutgoingStream {
     }
 }
 
+/// Longest time for which a stream that waits for its turn does not notice that the session is over.
+const TURN_CHECK: Duration = Duration::from_millis(50);
 /// Longest time for which files are read into one pack. The receiver hears nothing on this stream meanwhile.
 const MAX_PACK_TIME: Duration = Duration::from_secs(1);
 
@@ -127,7 +129,7 @@ impl Sender {
             let started =
                 std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
             let result =
-                started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut line, coming, &give_back));
+                started.map_err(system("starting a thread")).and_then(|_| self.feed(i, &mut line, coming, &give_back));
             if let Err(error) = result {
                 // This must come before the wait for the other thread, which may itself wait until the session ends.
                 self.session.fail(error);
@@ -190,12 +192,18 @@ impl Sender {
     /// Sends the work that was handed on. It owns `coming`, so that the thread that reads ahead notices when this ends.
     fn feed(
         &self,
+        i: u16,
         line: &mut OutgoingStream,
         coming: mpsc::Receiver<Ready>,
         give_back: &mpsc::Sender<Aligned>,
     ) -> Result<(), TransferError> {
         let mut buffer = Buffer::new(PIECE);
+        let mut has_begun = false;
         for ready in coming {
+            if !has_begun && !matches!(ready, Ready::Work(Work::Wait | Work::End)) {
+                self.await_turn(i, &line.stream);
+                has_begun = true;
+            }
             match ready {
                 Ready::Piece(mut piece) => {
                     if piece.first {
@@ -224,6 +232,20 @@ impl Sender {
             }
         }
         Ok(())
+    }
+
+    /// Waits until it is stream `i`'s turn to begin.
+    fn await_turn(&self, i: u16, stream: &Stream) {
+        let turns = lock(&self.state).turns;
+        let handle = stream.handle();
+        let info = tcp_info(&*handle);
+        let of = |field| info.as_ref().and_then(|info| info.get(field)).map_or(f64::INFINITY, |n| n as f64);
+        let begins = turns.begins(i, self.rtt, of("snd_mss"), of("max_pacing_rate"));
+        while !self.session.is_over()
+            && let Some(wait) = begins.checked_duration_since(Instant::now())
+        {
+            std::thread::sleep(wait.min(TURN_CHECK));
+        }
     }
 
     /// Gives a file up that this end could not read. The receiver is told, so that it does not wait for blocks that are left out.

@@ -57,7 +57,7 @@ pub(crate) fn keep_event(counters: &Counters, event: SizingEvent) {
 pub(crate) struct SizingSetup {
     pub(super) law: SizingMode,
     pub(super) udp: Option<Udp>,
-    pub(super) rtt_ns: u64,
+    pub(crate) rtt_ns: u64,
     pub(super) buffer: Buffer,
     /// Rate that the path is assumed to have, bit/s.
     pub(super) assumed_bps: u64,

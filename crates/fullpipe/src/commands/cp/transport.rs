@@ -66,6 +66,9 @@ const LOCAL_S: f64 = 0.5e-3;
 /// Most streams of a copy, from round-trip times on, seconds: on short paths few fill the path, and many would have windows
 /// of less than a few segments each.
 const MOST_STREAMS: [(f64, u16); 3] = [(LOCAL_S, 16), (5e-3, 32), (10e-3, MAX_STREAMS)];
+/// Most streams on which a copy begins. One is left spare, which tells the far end that it may change their number: on a slow path
+/// most are too many.
+const MOST_AT_FIRST: u16 = MAX_STREAMS - 1;
 /// Hybla's window grows by 2^(RTT / 25 ms) in each round trip of slow start (tcp_hybla.c): fourfold from here on, seconds.
 const HYBLA_FAST_S: f64 = 50e-3;
 /// Smaller copies open no spare streams, bytes: they are over before the path has been measured.
@@ -410,7 +413,7 @@ fn over_more_streams(ranking: &[Choice], between: &Between) -> Option<(Transport
         ranking.iter().filter(|choice| is_for_copy(&choice.transport) && has(&between.sender, &choice.transport.cc));
     let autotuned = there.map(|choice| {
         let bps = choice.expected.mean_bps;
-        let streams = choice.transport.streams.max(windows::streams_for(bps, between.rtt_s, window));
+        let streams = choice.transport.streams.max(windows::streams_for(bps, between.rtt_s, window).min(MOST_AT_FIRST));
         let rate = bps.min(windows::rate(streams, between.rtt_s, window));
         (Transport { streams, buffer, ..choice.transport.clone() }, rate)
     });
