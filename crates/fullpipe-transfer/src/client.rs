@@ -245,8 +245,9 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     };
     let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
     // Waits until the server has removed its journal, so that a user who looks there after this finds none. On a long path
-    // this is not worth a round trip: no user is there that fast.
-    let lingers = sends && rtt_s < far_port::FAR_S;
+    // this is not worth a round trip: no user is there that fast. But samples are still on their way then, and with messages unread
+    // here TCP would discard them and reset the connection, so that the server never learns that all is done.
+    let lingers = sends && (rtt_s < far_port::FAR_S || order.options.sample_ns > 0);
     if lingers {
         session.linger();
     }
