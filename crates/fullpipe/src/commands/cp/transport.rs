@@ -356,8 +356,15 @@ impl TransportArgs {
             Some(Sizing::Fixed(buffer)) => {
                 let granted = Buffer::Bytes(Size(sender.send.min(receiver.receive)));
                 let fix = remedy::larger_buffers(bytes(buffer));
-                why.push(format!("the kernels grant {granted} of the {buffer} asked for; as root on both ends: {fix}"));
-                granted
+                // A socket that asks is tuned no more.
+                let tuned = windows::granted(sender, receiver).filter(|(buffer, _)| *buffer == Buffer::Auto);
+                let than = tuned.map_or(String::new(), |(_, most)| {
+                    format!(", less than the {} of a stream that asks for nothing, so none asks", format::bytes(most))
+                });
+                why.push(format!(
+                    "the kernels grant {granted} of the {buffer} asked for{than}; as root on both ends: {fix}"
+                ));
+                tuned.map_or(granted, |(auto, _)| auto)
             }
             // The window is limited by less while the copy runs.
             _ if sizing.is_some() => windows::granted(sender, receiver).map_or(Buffer::Auto, |(buffer, _)| buffer),
@@ -685,6 +692,37 @@ mod tests {
             assert_eq!(spare(pins, &between, None), 0, "{pins}");
         }
         assert_eq!(spare("", &Between { via: Via::Ssh, ..between }, None), 0);
+    }
+
+    #[test]
+    fn a_buffer_that_is_not_granted_never_makes_windows_smaller() {
+        let chosen = |asked: u64| {
+            let ccs = vec!["cubic".to_owned()];
+            let limits = Limits {
+                send: asked,
+                receive: asked,
+                tuned_send: 4 << 20,
+                tuned_receive: 6 << 20,
+                ccs,
+                ..Limits::default()
+            };
+            let between = Between {
+                rtt_s: 0.0916,
+                via: Via::Tcp,
+                relayed: false,
+                mtu: Some(9000),
+                sender: limits.clone(),
+                receiver: limits,
+            };
+            let how = Words::parse_from(["cp", "--buffer", "8MB"]).how;
+            how.choose(&between).map_err(|e| e.to_string()).unwrap()
+        };
+        let stock = chosen(212_992);
+        assert_eq!(stock.transport.buffer, Buffer::Auto);
+        let said = "the kernels grant 212.992KB of the 8MB asked for, less than the 2.726 MB of a stream that asks for nothing";
+        assert!(stock.why.iter().any(|why| why.starts_with(said)), "{:?}", stock.why);
+        assert_eq!(chosen(4_000_000).transport.buffer, Buffer::Bytes(Size(4_000_000)));
+        assert_eq!(chosen(16_000_000).transport.buffer, Buffer::Bytes(Size(8_000_000)));
     }
 
     #[test]
