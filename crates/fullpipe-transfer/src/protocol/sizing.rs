@@ -80,6 +80,25 @@ impl SizingEvent {
         matches!(self, SizingEvent::Decided(event) if event.why == Why::RandomLoss)
     }
 
+    /// The decision, if it is one of the few that change how the transfer goes on, and none of those that follow the path.
+    #[must_use]
+    pub fn turn(&self) -> Option<&Event> {
+        let SizingEvent::Decided(event) = self else { return None };
+        let follows = matches!(
+            event.why,
+            Why::Flat
+                | Why::ConstantThenDrop
+                | Why::Drop
+                | Why::Queue
+                | Why::Drained
+                | Why::Room
+                | Why::Full
+                | Why::Loss
+                | Why::Capacity
+        );
+        (!follows).then_some(event)
+    }
+
     /// Returns the event as a JSON object. The field `what` names the kind of event.
     ///
     /// # Errors

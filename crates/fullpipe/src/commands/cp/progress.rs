@@ -214,8 +214,24 @@ impl Watch {
             && self.explained
         {
             self.say("UDP does not get through, so the capacity is estimated from what arrives instead of from packet trains");
+        } else if let Some(event) = note.turn()
+            && self.explained
+        {
+            let capacity = event.capacity_bps.map(|bps| format!("; the path carries {}", format::rate(bps as f64)));
+            let limit = event.pacing_bps.map(|bps| format!(", at most {}", format::rate(bps as f64)));
+            self.say(&format!(
+                "after {}: {}{}; {} {}{}",
+                format::seconds(event.at_ns as f64 * 1e-9),
+                event.why,
+                capacity.unwrap_or_default(),
+                format::count(u64::from(event.streams), "stream", "streams"),
+                if event.streams == 1 { "sends" } else { "send" },
+                limit.unwrap_or_default(),
+            ));
         } else if note.shows_random_loss() {
-            self.say("the path loses packets although no queue is full");
+            self.say(
+                "packets are lost although no queue stands: the path loses them by itself, or its queue is too short to be seen",
+            );
         }
     }
 
