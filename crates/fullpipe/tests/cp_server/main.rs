@@ -607,7 +607,7 @@ fn an_interruption_ends_connecting_at_once() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
     command.args(["cp", "--insecure", "file", &url]).current_dir(dir.path()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    silent.accept().unwrap();
+    let _call = silent.accept().unwrap();
     let begin = std::time::Instant::now();
     let id = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
