@@ -89,13 +89,14 @@ def rates(lines: Sequence[Line]) -> list[float]:
     return [line["rate_bps"] / 1e6 for line in lines]
 
 
-def fixed_best(groups: dict[Key, list[Line]], path: str, queue: str) -> tuple[float, str]:
+def fixed_best(groups: dict[Key, list[Line]], path: str, queue: str) -> tuple[float, str] | None:
     """The highest mean rate in Mb/s without the controller, of any congestion control, and which has it."""
-    return max(
+    all_of = (
         (statistics.fmean(rates(found)), f"{cc}, {way}")
         for (at, behind, cc, way), found in groups.items()
         if (at, behind) == (path, queue) and way not in CONTROLLED
     )
+    return max(all_of, default=None)
 
 
 def side_by_side(results: Sequence[Line]) -> list[str]:
@@ -120,8 +121,9 @@ def side_by_side(results: Sequence[Line]) -> list[str]:
         counts = {len(groups[key]) for way in WAYS if (key := (path, queue, cc, way)) in groups}
         n = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
         told = f"{PATHS[path].queue} (own)" if queue == OWN else queue
-        best, which = fixed_best(groups, path, queue)
-        lines.append(f"| {path} | {told} | {cc} | " + " | ".join(cells) + f" | {best:.0f} ({which}) | {n} |")
+        fixed = fixed_best(groups, path, queue)
+        best = f"{fixed[0]:.0f} ({fixed[1]})" if fixed else ""
+        lines.append(f"| {path} | {told} | {cc} | " + " | ".join(cells) + f" | {best} | {n} |")
     return lines
 
 
@@ -217,8 +219,9 @@ def bars(results: Sequence[Line]) -> list[str]:
         )
     places = sorted({(path, queue) for path, queue, *_ in mean})
     shares = [
-        max(mean.get((*place, cc, "sobas"), 0.0) for cc in CCS) / fixed_best(groups, *place)[0]
+        max(mean.get((*place, cc, "sobas"), 0.0) for cc in CCS) / fixed[0]
         for place in places
+        if (fixed := fixed_best(groups, *place))
     ]
     if shares:
         near = sum(share >= 0.98 for share in shares)
