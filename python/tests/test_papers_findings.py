@@ -167,8 +167,9 @@ def test_scalable_and_cubic(kept: dict[str, list[Judged]], three: dict[tuple[str
 
 def test_streams(kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]) -> None:
     judged = three["M", 2]
-    for part, holds in zip(judged.parts, judged.holds, strict=True):
+    for part, holds, fails in zip(judged.parts, judged.holds, judged.fails, strict=True):
         assert holds or not part.label.endswith(("183.0", "366.0")), part.label
+        assert fails == (part.label == "cc cubic, rtt_ms 11.8")
     judged = kept["M"][1]
     (less,) = [part for part, fails in zip(judged.parts, judged.fails, strict=True) if fails]
     assert (less.label, less.n) == ("cc cubic, rtt_ms 45.6", 10)

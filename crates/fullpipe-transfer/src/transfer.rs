@@ -100,7 +100,7 @@ pub(crate) fn run(
     let all = || {
         let Negotiated { role, options, terms, streams, sending, shared_bps, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
-        let (sends, sized) = (role.sends(), sizing.as_ref().map(|setup| Duration::from_nanos(setup.rtt_ns)));
+        let (sends, rtt) = (role.sends(), sizing.as_ref().map(|setup| Duration::from_nanos(setup.rtt_ns)));
         sobas::start(session, sizing, (&streams, sending), sends, &counters)?;
         let ((summary, skipped), (trace, peer_samples), losses, removed) = match role {
             Role::Send(from) => {
@@ -113,7 +113,7 @@ pub(crate) fn run(
                 }
                 let observe = || -> Vec<_> { handles.iter().map(|stream| stream.observe().ok()).collect() };
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
-                let sender = Sender::start(session.clone(), options, from, (streams, sending), sized, terms, counters)?;
+                let sender = Sender::start(session.clone(), options, from, (streams, sending), rtt, terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &*sender, &mut || {
                     let seen = observe();

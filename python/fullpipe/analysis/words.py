@@ -1,6 +1,5 @@
 """Puts the content of `analysis.json` into words; every function accepts entries with `cannot_say`."""
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -200,8 +199,8 @@ def storage_left_out(comparison: Content) -> list[str]:
     """Says which folders have measurements of storage, which a comparison leaves out."""
     sides = [comparison[side] for side in ("before", "after")]
     return [
-        f"{counted(side['storage'], 'measurement')} of storage in {side['folder']}: not compared; "
-        f"for their table: fullpipe analyze {shlex.quote(side['folder'])}"
+        f"{counted(side['storage'], 'measurement')} of storage in {side['folder']} left out: "
+        f"'fullpipe analyze {side['folder']}' prints their table"
         for side in sides
         if side["storage"]
     ]

@@ -61,8 +61,9 @@ impl Adaptive {
     pub fn choose_streams(&self, now: u64, model: &mut NetworkModel) {
         let config = &mut model.config;
         if config.spare > 0 && config.pacing {
-            let (before, wanted) = (config.streams, self.wanted_streams(now, model));
-            model.config.spare = model.config.spare + before - wanted;
+            let most = config.streams.saturating_add(config.spare);
+            let wanted = self.wanted_streams(now, model);
+            model.config.spare = most - wanted;
             model.config.streams = wanted;
         }
     }

@@ -46,7 +46,7 @@ fn one(seed: u64) {
     };
     let mut now = any(random, 1 << 40);
     let mut sobas = Sobas::new(config, any(random, 400_000_000), now);
-    let (mut bytes, mut lost) = (0, 0);
+    let (mut bytes, mut lost, mut streams) = (0, 0, config.streams.max(1));
     for _ in 0..400 {
         if tame {
             now += random.random_range(0..20_000_000);
@@ -71,6 +71,7 @@ fn one(seed: u64) {
                 Action::SendTrain { packets, bytes, .. } => assert!(packets > 1 && bytes > 0),
                 Action::Streams(sending) => {
                     assert!((1..=config.streams.saturating_add(config.spare).max(1)).contains(&sending), "{seed}");
+                    assert_ne!(sending, std::mem::replace(&mut streams, sending), "{seed}: no change");
                 }
                 Action::SlowStart | Action::BearLosses | Action::SendProbe | Action::Note(_) => {}
             }

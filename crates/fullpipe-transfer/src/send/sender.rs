@@ -139,8 +139,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the threads of a sending end. Of the streams, the given number send from the start; where no law adjusts them
-    /// (without the `sized` path's round-trip time), the others follow if disks call for them. The session ends with the receiver's
+    /// Starts the threads of a sending end. Of the streams, the given number send from the start; where a law adjusts them,
+    /// `rtt` is the path's round-trip time; otherwise the others follow if disks call for them. The session ends with the receiver's
     /// last message.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Sender {
         options: Options,
         from: Outgoing,
         (streams, sending): (Vec<Stream>, u16),
-        sized: Option<Duration>,
+        rtt: Option<Duration>,
         terms: Terms,
         counters: Arc<Counters>,
     ) -> Result<Arc<Sender>, TransferError> {
@@ -189,8 +189,8 @@ impl Sender {
             journal: terms.journal,
             block,
             state: Mutex::new(state),
-            rtt: sized.unwrap_or_default(),
-            disk_streams: (sized.is_none() && is_trees).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),
+            rtt: rtt.unwrap_or_default(),
+            disk_streams: (rtt.is_none() && is_trees).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),
             begun: Instant::now(),
             removals: Mutex::default(),
             changed: Condvar::new(),

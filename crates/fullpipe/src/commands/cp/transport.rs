@@ -694,26 +694,23 @@ mod tests {
         assert_eq!(spare("", &Between { via: Via::Ssh, ..between }, None), 0);
     }
 
+    /// Two hosts with the same limits, 91.6 ms apart.
+    fn far_apart(limits: Limits) -> Between {
+        let (sender, receiver) = (limits.clone(), limits);
+        Between { rtt_s: 0.0916, via: Via::Tcp, relayed: false, mtu: Some(9000), sender, receiver }
+    }
+
     #[test]
     fn a_buffer_that_is_not_granted_never_makes_windows_smaller() {
         let chosen = |asked: u64| {
-            let ccs = vec!["cubic".to_owned()];
-            let limits = Limits {
+            let between = far_apart(Limits {
                 send: asked,
                 receive: asked,
                 tuned_send: 4 << 20,
                 tuned_receive: 6 << 20,
-                ccs,
+                ccs: vec!["cubic".to_owned()],
                 ..Limits::default()
-            };
-            let between = Between {
-                rtt_s: 0.0916,
-                via: Via::Tcp,
-                relayed: false,
-                mtu: Some(9000),
-                sender: limits.clone(),
-                receiver: limits,
-            };
+            });
             let how = Words::parse_from(["cp", "--buffer", "8MB"]).how;
             how.choose(&between).map_err(|e| e.to_string()).unwrap()
         };
@@ -748,14 +745,7 @@ mod tests {
                 ccs: ccs.clone(),
                 ..Limits::default()
             };
-            let between = Between {
-                rtt_s: 0.0916,
-                via: Via::Tcp,
-                relayed: false,
-                mtu: Some(9000),
-                sender: limits.clone(),
-                receiver: limits,
-            };
+            let between = far_apart(limits);
             let how = Words::parse_from(["cp", "--profile", file.path().to_str().unwrap()]).how;
             let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
             assert!(streams.contains(&chosen.transport.streams), "{}: {:?}", chosen.transport, chosen.why);
