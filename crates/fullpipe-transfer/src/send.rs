@@ -1,8 +1,8 @@
 //! The sending end: walks the sources or reads standard input, decides what goes next, and feeds the streams.
 
-mod disk_streams;
 pub mod input;
 mod input_blocks;
+mod local_streams;
 pub mod notsent;
 mod outgoing;
 mod portion;

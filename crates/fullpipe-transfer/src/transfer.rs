@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullpipe_net::Observed;
@@ -113,12 +114,15 @@ pub(crate) fn run(
                 }
                 let observe = || -> Vec<_> { handles.iter().map(|stream| stream.observe().ok()).collect() };
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
+                let seen_by = counters.clone();
                 let sender = Sender::start(session.clone(), options, from, (streams, sending), rtt, terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &*sender, &mut || {
                     let seen = observe();
                     ahead.adjust(&handles, &seen, sender.rest());
-                    watch.sample(&seen);
+                    let (segments, again) = watch.sample(&seen);
+                    seen_by.segments.store(segments, Ordering::Relaxed);
+                    seen_by.again.store(again, Ordering::Relaxed);
                     tick();
                 })?;
                 let losses = watch.told(&observe());

@@ -27,8 +27,8 @@ use crate::protocol::message::{Message, Options, Removed, Summary, Terms, Want};
 use crate::protocol::name::{Name, printable};
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
-use crate::send::disk_streams::{DiskStreams, Seen};
 use crate::send::input::TOTALS_INTERVAL;
+use crate::send::local_streams::{LocalStreams, Seen};
 use crate::send::outgoing::{Outgoing, OutgoingFile};
 use crate::send::portion::Portion;
 use crate::send::schedule::{self, Plan};
@@ -126,8 +126,8 @@ pub struct Sender {
     pub(super) released: Condvar,
     /// Round-trip time of the path, if a law adjusts the streams; zero otherwise.
     pub(super) rtt: Duration,
-    /// Guards the number of streams that disks call for; `None` where something else decides that.
-    disk_streams: Option<Mutex<DiskStreams>>,
+    /// Guards the number of streams that disks or losses call for; `None` where something else decides that.
+    local_streams: Option<Mutex<LocalStreams>>,
     /// The time that the decisions on it count from.
     begun: Instant,
     /// Guards what was removed of the sources. It is held while a source is removed.
@@ -140,7 +140,7 @@ pub struct Sender {
 
 impl Sender {
     /// Starts the threads of a sending end. Of the streams, the given number send from the start; where a law adjusts them,
-    /// `rtt` is the path's round-trip time; otherwise the others follow if disks call for them. The session ends with the receiver's
+    /// `rtt` is the path's round-trip time; otherwise the others follow if disks or losses call for them. The session ends with the receiver's
     /// last message.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl Sender {
             block,
             state: Mutex::new(state),
             rtt: rtt.unwrap_or_default(),
-            disk_streams: (rtt.is_none() && is_trees).then(|| Mutex::new(DiskStreams::new(sending, n as u16))),
+            local_streams: (rtt.is_none() && is_trees).then(|| Mutex::new(LocalStreams::new(sending, n as u16))),
             begun: Instant::now(),
             removals: Mutex::default(),
             changed: Condvar::new(),
@@ -240,14 +240,16 @@ impl Sender {
         lock(&self.state).plan.rest()
     }
 
-    /// Lets as many streams send as the disks of both ends call for.
-    fn follow_disks(&self) {
-        let Some(streams) = &self.disk_streams else { return };
+    /// Lets as many streams send as the disks of both ends and losses call for.
+    fn choose_streams(&self) {
+        let Some(streams) = &self.local_streams else { return };
         let seen = Seen {
             at_ns: self.begun.elapsed().as_nanos() as u64,
             bytes: self.counters.come_bytes.load(Ordering::Relaxed),
             sender: self.counters.times(),
             receiver: *lock(&self.counters.other),
+            segments: self.counters.segments.load(Ordering::Relaxed),
+            again: self.counters.again.load(Ordering::Relaxed),
         };
         if let Some(sending) = lock(streams).see(seen) {
             lock(&self.state).sending = sending;
@@ -591,7 +593,7 @@ impl Handler for Sender {
                 self.counters.done_bytes.store(bytes, Ordering::Relaxed);
                 self.counters.done_files.store(files, Ordering::Relaxed);
                 *lock(&self.counters.other) = times;
-                self.follow_disks();
+                self.choose_streams();
                 let mut state = lock(&self.state);
                 let sending = state.sending;
                 state.portion.see(self.begun.elapsed(), come, sending);

@@ -36,13 +36,18 @@ impl LossWatch {
     }
 
     /// Takes a sample if one is due; call it several times a second. `seen` is what the streams' transport
-    /// tells.
-    pub fn sample(&mut self, seen: &[Option<Observation>]) {
+    /// tells. Returns the segments sent so far, and those of them that were sent again.
+    pub fn sample(&mut self, seen: &[Option<Observation>]) -> (u64, u64) {
+        let now = self.now(seen);
         let last = self.samples.last().map_or(0, |look| look.sent.ns);
-        if u128::from(last) + self.every.as_nanos() > self.began.elapsed().as_nanos() {
-            return;
+        if last + self.every.as_nanos() as u64 <= now.sent.ns {
+            self.keep(now);
         }
-        self.samples.push(self.now(seen));
+        (now.sent.segments, now.sent.again)
+    }
+
+    fn keep(&mut self, sample: LossSample) {
+        self.samples.push(sample);
         if self.samples.len() > MAX_SAMPLES {
             let mut kept = false;
             self.samples.retain(|_| {
