@@ -7,7 +7,8 @@ of the whole command in virtual time, connecting included, so one run of a world
 copies that last long enough to show a rate; `--long` leaves the others out.
 
 Results are kept in `--keep`: a second run measures only what is missing, and `--again` also the command as
-typed. `--typed` measures that alone, and compares it with the capacity that is left.
+typed. `--typed` measures that alone, and compares it with the capacity that is left. `--peers` compares it
+with the other programs alone.
 """
 
 from __future__ import annotations
@@ -161,6 +162,19 @@ def typed_alone(worlds: Iterable[World], kept: Kept) -> None:
         print(f"| {world.path} | {world.megabytes} | {figures} | {'yes' if counts(world) else ''} |")
 
 
+def beside_peers(worlds: Iterable[World], kept: Kept) -> bool:
+    """Prints the rates as typed beside the other programs'; whether none is below one of them."""
+    print("| path | MB | as typed, Gb/s | best peer | | of the peer | |\n|---|---|---|---|---|---|---|")
+    good = True
+    for world in worlds:
+        typed = kept.rate(world, TYPED)
+        theirs, peer = max((kept.rate(world, copy), copy.name) for copy in PEERS)
+        good &= typed >= theirs
+        figures = f"{typed / 1e9:.3f} | {theirs / 1e9:.3f} | {peer} | {typed / max(theirs, 1):.2f}"
+        print(f"| {world.path} | {world.megabytes} | {figures} | {verdict(typed >= theirs)} |")
+    return good
+
+
 def main() -> int:
     """Prints the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -174,6 +188,9 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="leave out copies too short for the bars")
     parser.add_argument("--again", action="store_true", help="measure the command as typed again")
     parser.add_argument("--typed", action="store_true", help="measure only the command as typed")
+    parser.add_argument(
+        "--peers", action="store_true", help="measure only the command as typed and other programs"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="copies that are measured at a time")
     parser.add_argument("--keep", type=Path, default=ROOT / "runs" / "regret.ndjson")
     args = parser.parse_args()
@@ -181,11 +198,13 @@ def main() -> int:
     worlds = rows() if args.rows else impaired() if args.impaired else draw(args.worlds, args.seed)
     if args.long:
         worlds = [world for world in worlds if counts(world)]
-    copies = [TYPED] if args.typed else [TYPED, *FLAGS, *PEERS]
+    copies = [TYPED] if args.typed else [TYPED, *([] if args.peers else FLAGS), *PEERS]
     kept.fill(worlds, copies, measure, TYPED if args.again else None, args.jobs)
     if args.typed:
         typed_alone(worlds, kept)
         return 0
+    if args.peers:
+        return 0 if beside_peers(worlds, kept) else 1
     print(
         "| path | MB | as typed, Gb/s | best flags | | best peer | | of the best | |\n"
         "|---|---|---|---|---|---|---|---|---|"
