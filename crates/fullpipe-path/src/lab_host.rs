@@ -7,9 +7,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::path_error::PathError;
+use crate::units::Size;
 
 /// The keys of a host, as errors list them.
-const KEYS: &str = "tcp_rmem, tcp_wmem, rmem_max, wmem_max, qdisc, initcwnd, ccs, user";
+const KEYS: &str = "tcp_rmem, tcp_wmem, tcp_mem, rmem_max, wmem_max, qdisc, initcwnd, ccs, user";
 /// `net.core.rmem_max` and `wmem_max` as kernels come, bytes (`SK_RMEM_MAX`, include/net/sock.h).
 const STOCK_MAX: u32 = 212_992;
 /// Largest value of `rmem_max` and `wmem_max`, bytes.
@@ -50,6 +51,8 @@ pub struct LabHost {
     pub tcp_rmem: Autotuning,
     /// `net.ipv4.tcp_wmem`, bytes.
     pub tcp_wmem: Autotuning,
+    /// `net.ipv4.tcp_mem`, pages, of all sockets together: no pressure, pressure, and most; `None` for no limit.
+    pub tcp_mem: Option<[u32; 3]>,
     /// `net.core.rmem_max`, bytes: the largest receive buffer that a program may ask for.
     pub rmem_max: u32,
     /// `net.core.wmem_max`, bytes.
@@ -93,6 +96,7 @@ impl Base {
             // A kernel's own, which would else depend on the guest's memory (net/ipv4/tcp.c, `tcp_init`).
             tcp_rmem: [4096, 131_072, 6 << 20],
             tcp_wmem: [4096, 16_384, 4 << 20],
+            tcp_mem: None,
             rmem_max: most,
             wmem_max: most,
             qdisc: HostQueue::Fifo,
@@ -118,23 +122,26 @@ impl LabHost {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), PathError> {
         let bad = |why: String| PathError::Value { key: "host", why };
-        let number = || value.parse().map_err(|_| bad(format!("{key}: '{value}' is not a number of bytes")));
+        let bytes = |text: &str| {
+            let bytes = text.parse::<u64>().ok().or_else(|| text.parse().ok().map(|Size(bytes)| bytes));
+            bytes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
+        };
         let size = || {
-            let bytes: u32 = number()?;
-            let range = LEAST..=LARGEST_MAX;
-            if range.contains(&bytes) {
-                Ok(bytes)
+            let no_size = || bad(format!("{key}: '{value}' is not a number of bytes, such as 16777216 or 16MiB"));
+            let size = bytes(value).ok_or_else(no_size)?;
+            let too = if size < LEAST { "little" } else { "much" };
+            if (LEAST..=LARGEST_MAX).contains(&size) {
+                Ok(size)
             } else {
-                Err(bad(format!("{key}: {bytes} is outside {LEAST} to {LARGEST_MAX}, which no kernel takes")))
+                Err(bad(format!("{key}: {value} is too {too}; kernels take {LEAST} to {LARGEST_MAX} bytes")))
             }
         };
         let three = || {
             let example = "write least, first and most, as in 4096/131072/6291456";
             let wrong = || bad(format!("{key}: '{value}' is not three numbers of bytes; {example}"));
             let separators = |c: char| c == '/' || c.is_whitespace();
-            let all: Result<Vec<u32>, _> =
-                value.split(separators).filter(|part| !part.is_empty()).map(str::parse).collect();
-            let three: Autotuning = all.map_err(|_| wrong())?.try_into().map_err(|_| wrong())?;
+            let all: Option<Vec<u32>> = value.split(separators).filter(|part| !part.is_empty()).map(bytes).collect();
+            let three: [u32; 3] = all.ok_or_else(wrong)?.try_into().map_err(|_| wrong())?;
             let [least, first, most] = three;
             if least == 0 || least > first || first > most || most > LARGEST_MAX {
                 return Err(bad(format!("{key}: '{value}' does not increase up to {LARGEST_MAX}; {example}")));
@@ -144,6 +151,16 @@ impl LabHost {
         match key {
             "tcp_rmem" => self.tcp_rmem = three()?,
             "tcp_wmem" => self.tcp_wmem = three()?,
+            "tcp_mem" => {
+                let separators = |c: char| c == '/' || c.is_whitespace();
+                let all: Result<Vec<u32>, _> =
+                    value.split(separators).filter(|part| !part.is_empty()).map(str::parse).collect();
+                let three: Option<[u32; 3]> = all.ok().and_then(|all| all.try_into().ok());
+                let rises = |[low, pressure, most]: &[u32; 3]| (1..=*pressure).contains(low) && pressure <= most;
+                let wrong =
+                    || bad(format!("tcp_mem: '{value}' is not three rising numbers of pages, such as 1024/2048/4096"));
+                self.tcp_mem = Some(three.filter(rises).ok_or_else(wrong)?);
+            }
             "rmem_max" => self.rmem_max = size()?,
             "wmem_max" => self.wmem_max = size()?,
             "qdisc" => {
@@ -216,6 +233,9 @@ impl fmt::Display for LabHost {
         if self.tcp_wmem != base.tcp_wmem {
             write!(f, "+tcp_wmem:{}", three(self.tcp_wmem))?;
         }
+        if let Some(pages) = self.tcp_mem {
+            write!(f, "+tcp_mem:{}", three(pages))?;
+        }
         if self.rmem_max != base.rmem_max {
             write!(f, "+rmem_max:{}", self.rmem_max)?;
         }
@@ -245,30 +265,34 @@ impl Serialize for LabHost {
 }
 
 impl<'de> Deserialize<'de> for LabHost {
-    /// Reads the text, or a table with the same keys and `base`.
+    /// Reads the text, or a table with the same keys and `base`, where what has several parts may be a list.
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<LabHost, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Either {
-            Text(String),
-            Table(std::collections::BTreeMap<String, serde_json::Value>),
+        use serde_json::Value;
+
+        fn text(value: &Value) -> String {
+            match value {
+                Value::String(text) => text.clone(),
+                Value::Array(parts) => parts.iter().map(text).collect::<Vec<_>>().join(" "),
+                other => other.to_string(),
+            }
         }
-        let read = || match Either::deserialize(d).map_err(|e| e.to_string())? {
-            Either::Text(text) => text.parse().map_err(|e: PathError| e.to_string()),
-            Either::Table(mut table) => {
+        let read = |value| match value {
+            Value::String(text) => text.parse(),
+            Value::Object(mut table) => {
                 let base = table.remove("base").unwrap_or_else(|| "tuned".into());
-                let text = |value: serde_json::Value| match value {
-                    serde_json::Value::String(text) => text,
-                    other => other.to_string(),
-                };
-                let mut host: LabHost = text(base).parse().map_err(|e: PathError| e.to_string())?;
+                let mut host: LabHost = text(&base).parse()?;
                 for (key, value) in table {
-                    host.set(&key, &text(value)).map_err(|e| e.to_string())?;
+                    host.set(&key, &text(&value))?;
                 }
                 Ok(host)
             }
+            other => {
+                let why =
+                    format!("'{other}' is neither a text, such as stock, nor a table, such as {{ base = \"stock\" }}");
+                Err(PathError::Value { key: "host", why })
+            }
         };
-        read().map_err(serde::de::Error::custom)
+        read(Value::deserialize(d)?).map_err(serde::de::Error::custom)
     }
 }
 
@@ -287,6 +311,21 @@ mod tests {
                         "initcwnd": 40, "ccs": "reno cubic", "user": "user"}"#;
         assert_eq!(serde_json::from_str::<LabHost>(table).unwrap(), host);
         assert_eq!(serde_json::from_str::<LabHost>(&serde_json::to_string(&host).unwrap()).unwrap(), host);
+        // As people write them.
+        let table = r#"{"base": "stock", "tcp_rmem": [4096, "128KiB", "32MiB"], "rmem_max": "16MiB", "qdisc": "fq",
+                        "initcwnd": 40, "ccs": ["reno", "cubic"], "user": "user"}"#;
+        assert_eq!(serde_json::from_str::<LabHost>(table).unwrap(), host);
+        assert_eq!(
+            "stock+tcp_rmem:4KiB/128KiB/32MiB+rmem_max:16MiB+qdisc:fq+initcwnd:40+ccs:reno/cubic+user:user".parse(),
+            Ok(host)
+        );
+        for (value, part) in
+            [("3", "'3' is neither a text, such as stock"), (r#"{"rmem_max": [1, 2]}"#, "'1 2' is not a number")]
+        {
+            let error = serde_json::from_str::<LabHost>(value).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!("tuned+tcp_mem:9/10/11".parse::<LabHost>().unwrap().to_string(), "tuned+tcp_mem:9/10/11");
         // What is as in the base needs no words.
         assert_eq!("tuned+user:root".parse::<LabHost>().unwrap().to_string(), "tuned");
         assert!("tuned".parse::<LabHost>().unwrap().is_default());
@@ -299,11 +338,14 @@ mod tests {
             ("qdisc:fq", "write tuned+qdisc:fq, or stock+qdisc:fq"),
             ("stock+rmem", "'rmem' should be KEY:VALUE"),
             ("stock+window:3", "'window' is not one of its keys: tcp_rmem"),
-            ("stock+rmem_max:1", "rmem_max: 1 is outside 4608 to 2147483647"),
-            ("stock+rmem_max:4294967295", "which no kernel takes"),
+            ("stock+rmem_max:1", "rmem_max: 1 is too little; kernels take 4608 to 2147483647 bytes"),
+            ("stock+rmem_max:4294967295", "is too much"),
+            ("stock+wmem_max:1TB", "wmem_max: 1TB is too much"),
             ("stock+rmem_max:much", "is not a number of bytes"),
             ("stock+tcp_rmem:4096/1", "is not three numbers"),
             ("stock+tcp_wmem:4096/1/9", "does not increase"),
+            ("stock+tcp_mem:10/5/20", "tcp_mem: '10/5/20' is not three rising numbers of pages"),
+            ("stock+tcp_mem:0/5/20", "three rising numbers of pages"),
             ("stock+qdisc:fq_codel", "neither fifo nor fq"),
             ("stock+initcwnd:0", "segments from 1"),
             ("stock+ccs:", "no list of congestion controls"),

@@ -43,6 +43,16 @@ pub(super) fn allow_congestion_controls(path: &LabPath) -> Fallible<()> {
         .map_err(|_| format!("host: ccs: this kernel lacks one of '{names}'"))
 }
 
+/// Sets the memory of all TCP sockets, of which a kernel has one for both ends.
+pub(super) fn limit_memory(path: &LabPath) -> Fallible<()> {
+    let (a, b) = (path.host_a.tcp_mem, path.host_b.tcp_mem);
+    if a != b {
+        return Err("the kernel has one tcp_mem for both hosts; give both the same".into());
+    }
+    let Some([low, pressure, most]) = a else { return Ok(()) };
+    sysctl::set("net/ipv4/tcp_mem", &format!("{low} {pressure} {most}"))
+}
+
 /// Sets the limits of both ends in an older kernel, which has only one of each.
 pub(super) fn one_limit_for_both(a: &Node, path: &LabPath) -> Fallible<()> {
     if a.run(|_| Ok(own_buffer_limits()))? {

@@ -165,6 +165,7 @@ pub(super) fn set_hosts(net: &Net, job: &Job) -> Fallible<()> {
     let path = &job.path;
     host_limits::one_limit_for_both(&net.a, path)?;
     host_limits::allow_congestion_controls(path)?;
+    host_limits::limit_memory(path)?;
     let tuned = LabHost::default();
     for (end, host) in [(Some(&net.a), &path.host_a), (Some(&net.b), &path.host_b), (net.x.as_ref(), &tuned)] {
         let Some(end) = end else { continue };
