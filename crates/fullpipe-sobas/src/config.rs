@@ -41,6 +41,8 @@ pub struct Config {
     /// Rate that the path is assumed to have until trains have measured it, bit/s on the line. TCP begins no faster, where the controller
     /// may pace it; infinite where nothing is assumed.
     pub assumed_bps: f64,
+    /// Rate that the transfer is not to exceed whatever the path carries, bit/s of payload; infinite where there is no such limit.
+    pub limit_bps: f64,
     /// Fraction of its window that the sender's congestion control gives up at a loss: 0.5 for Reno, 0.125 for Scalable,
     /// 0 for BBR, which holds a rate of its own.
     pub decrease: f64,
@@ -64,6 +66,7 @@ impl Config {
             change: true,
             trains: true,
             assumed_bps: 1e10,
+            limit_bps: f64::INFINITY,
             decrease: 0.5,
             algorithm: Algorithm::Adaptive,
         }

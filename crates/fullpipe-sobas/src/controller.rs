@@ -47,6 +47,7 @@ impl Sobas {
             packet: config.packet.max(config.mss).max(1),
             streams: config.streams.max(1),
             largest: config.largest.max(1),
+            limit_bps: if config.limit_bps >= 1.0 { config.limit_bps } else { f64::INFINITY },
             ..config
         };
         let algorithm = match config.algorithm {
@@ -207,7 +208,8 @@ impl Sobas {
         }
         let least = MIN_WINDOW_SEGMENTS * self.model.segments() * 8e9 / self.model.probes.base_ns() as f64;
         let may_pace = config.pacing && config.algorithm == Algorithm::Adaptive;
-        let pacing = pacing.filter(|_| may_pace).map(|bps| bps.max(least).max(1.0) as u64);
+        let wanted = pacing.map_or(f64::INFINITY, |bps| bps.max(least).max(1.0)).min(config.limit_bps);
+        let pacing = (may_pace && wanted.is_finite()).then_some(wanted as u64);
         if self.pacing != pacing {
             self.pacing = pacing;
             actions.push(Action::Pacing(pacing));

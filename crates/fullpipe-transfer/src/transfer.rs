@@ -102,6 +102,8 @@ pub(crate) fn run(
         let Negotiated { role, options, terms, streams, sending, shared_bps, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
         let (sends, rtt) = (role.sends(), sizing.as_ref().map(|setup| Duration::from_nanos(setup.rtt_ns)));
+        // SOBAS shares the rate itself.
+        let shared_bps = shared_bps.filter(|_| !sizing.as_ref().is_some_and(SizingSetup::paces));
         sobas::start(session, sizing, (&streams, sending), sends, &counters)?;
         let ((summary, skipped), (trace, peer_samples), losses, removed) = match role {
             Role::Send(from) => {

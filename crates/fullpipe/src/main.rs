@@ -21,6 +21,7 @@ mod run_record;
 mod shipped_profile;
 mod start_up;
 mod token_files;
+mod windows;
 mod xdg;
 
 use std::ffi::OsString;

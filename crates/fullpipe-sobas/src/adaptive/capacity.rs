@@ -11,9 +11,11 @@ struct Params {
     min_of_trained: f64,
     /// A queue at or above this fraction of the trains' estimate corrects it. A queue at less shows other traffic.
     corrects: f64,
+    /// A limit below this fraction of the trains' estimate is reached before the path's own: trains measure to 2%.
+    below: f64,
 }
 
-const PARAMS: Params = Params { loss_cut: 0.99, min_of_trained: 0.97, corrects: 0.97 };
+const PARAMS: Params = Params { loss_cut: 0.99, min_of_trained: 0.97, corrects: 0.97, below: 0.96 };
 
 /// The capacity of the path, bit/s of payload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,12 +26,24 @@ pub(super) struct Capacity {
     pub trained: f64,
     /// Whether the estimate is an upper limit, above which no rate is tried.
     pub sure: bool,
+    /// Whether it is what the user allows: the path carries more.
+    pub is_allowed: bool,
 }
 
 impl Capacity {
     /// The trains have measured it.
     pub fn measured(bps: f64, sure: bool) -> Capacity {
-        Capacity { bps: Some(bps), trained: bps, sure }
+        Capacity { bps: Some(bps), trained: bps, sure, is_allowed: false }
+    }
+
+    /// The trains have measured it, and no rate above `limit`, bit/s, is allowed. To the transfer, that is then a path of this rate.
+    pub fn within(bps: f64, sure: bool, limit: f64) -> Capacity {
+        let most = limit / RATE.of_capacity;
+        if most < PARAMS.below * bps {
+            Capacity { is_allowed: true, ..Capacity::measured(most, true) }
+        } else {
+            Capacity::measured(bps, sure)
+        }
     }
 
     /// Highest rate to try, bit/s.
@@ -44,8 +58,11 @@ impl Capacity {
     }
 
     /// Segments were lost while the transfer ran at the capacity. It was overestimated, and the queue is too shallow to show
-    /// that first.
+    /// that first. One that is only what is allowed overflows no queue.
     pub fn lost(&mut self) {
+        if self.is_allowed {
+            return;
+        }
         self.bps = self.bps.map(|bps| (PARAMS.loss_cut * bps).max(PARAMS.min_of_trained * self.trained));
     }
 
@@ -55,6 +72,23 @@ impl Capacity {
             Some(known) if self.sure && bps >= PARAMS.corrects * self.trained => self.bps = Some(known.min(bps)),
             Some(_) if self.sure => {}
             known => self.bps = Some(known.unwrap_or(0.0).max(bps)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_correct_what_trains_measured_and_not_what_is_allowed() {
+        for (limit, is_allowed) in [(f64::INFINITY, false), (0.97e9, false), (0.9e9, true), (1e6, true)] {
+            let mut capacity = Capacity::within(1e9, false, limit);
+            assert_eq!((capacity.is_allowed, capacity.sure), (is_allowed, is_allowed), "{limit}");
+            let before = capacity.bps;
+            assert!(!is_allowed || (capacity.cap() / limit - 1.0).abs() < 1e-9, "{limit}: {}", capacity.cap());
+            capacity.lost();
+            assert_eq!(capacity.bps == before, is_allowed, "{limit}");
         }
     }
 }

@@ -46,7 +46,7 @@ impl Adaptive {
         let Some(given) = given_bps(model, now) else { return };
         let capacity = self.capacity.trained;
         let shown = overflowed_s(model, now) > SIGHT.visible_s + self.burst(model);
-        let paced_below = self.rate.is_some_and(|rate| rate <= PACED_BELOW * capacity);
+        let paced_below = self.capacity.is_allowed || self.rate.is_some_and(|rate| rate <= PACED_BELOW * capacity);
         let others = self.others.present && !self.first_trains.are_doubtful(model);
         if others || shown || given > BELOW * capacity && !paced_below {
             self.random_loss.explained();

@@ -25,11 +25,11 @@ impl Adaptive {
         let waited = now >= estimate.began.saturating_add(TRAIN_RTTS * model.probes.base_ns());
         match model.trains.dispersion() {
             Dispersion::Known { mean, capacity, sure } if model.trains.done() || waited => {
-                if capacity > MAX_PPS {
+                self.capacity = Capacity::within(model.payload_bps(capacity), sure, model.config.limit_bps);
+                let capacity = self.capacity.trained;
+                if capacity > model.payload_bps(MAX_PPS) {
                     return self.leave_unlimited();
                 }
-                let capacity = model.payload_bps(capacity);
-                self.capacity = Capacity::measured(capacity, sure);
                 // Where there is cross traffic, the mean is nearer to what is available.
                 self.rate = Some(RATE.of_capacity * model.payload_bps(mean).min(capacity));
                 self.queue.set_target(model, capacity);
@@ -125,7 +125,7 @@ impl Adaptive {
     fn raise_capacity(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
         let (rate, bps) = (self.rate?, self.capacity.bps?);
         let received = model.recent_bps(now)?;
-        if !model.config.pacing || !self.capacity.sure || received < RATE.filled * rate {
+        if !model.config.pacing || !self.capacity.sure || self.capacity.is_allowed || received < RATE.filled * rate {
             return None;
         }
         let raised = self.raise.next(now, model, round_ns(model), bps)?;
@@ -141,7 +141,8 @@ impl Adaptive {
         let has_all = received >= RATE.sender_limited * rate && rate >= RATE.filled * self.capacity.cap();
         // They ask what is free for a reason of their own.
         let others_ask = self.random_loss.asking_bps().or_else(|| self.slow_start.asking_bps()).is_some();
-        let may = model.config.trains && model.config.pacing && !others_ask && !raise::is_fast(known, model);
+        let tells = model.config.trains && model.config.pacing && !others_ask && !raise::is_fast(known, model);
+        let may = tells && !self.capacity.is_allowed;
         if !may || !has_all {
             self.remeasure.pause();
             return None;
@@ -152,7 +153,8 @@ impl Adaptive {
         if capacity > model.payload_bps(MAX_PPS) {
             return self.leave_unlimited();
         }
-        self.capacity = Capacity::measured(capacity, sure);
+        self.capacity = Capacity::within(capacity, sure, model.config.limit_bps);
+        let capacity = self.capacity.trained;
         self.rate = Some(RATE.of_capacity * capacity);
         self.ceiling = Default::default();
         self.queue.set_target(model, capacity);

@@ -61,6 +61,32 @@ fn an_assumed_rate_holds_back_what_begins_fast() {
     }
 }
 
+/// Under a limit of the user's, the path is as one of that rate: it is kept, nothing looks for more, and nothing takes it for others.
+#[test]
+fn a_limit_of_the_users_is_reached_and_kept() {
+    for (gbps, rtt) in [(1.0, 10.0), (1.0, 91.6), (10.0, 45.6)] {
+        for part in [0.05, 0.3, 0.9] {
+            let path = Path::new(gbps, rtt, Path::new(gbps, rtt, 0.0).bdp());
+            let config = Config { limit_bps: part * path.bps, ..config(Algorithm::Adaptive) };
+            let s = Sim::new(path, Cc::Cubic, Some(config)).run(8.0);
+            let what = format!("{part} of {gbps} Gb/s, {rtt} ms");
+            assert!(s.share(4.0, 8.0) >= 0.97 * part, "{what}: {}", s.share(4.0, 8.0));
+            assert!(s.share(0.0, 8.0) <= 1.01 * part, "{what}: {}", s.share(0.0, 8.0));
+            assert_eq!(s.dropped(0.0, 8.0), 0.0, "{what}");
+            let limit = config.limit_bps as u64;
+            assert!(s.events.iter().all(|event| event.pacing_bps <= Some(limit)), "{what}");
+            let states: Vec<_> = s.events.iter().map(|event| event.state).collect();
+            assert_eq!(states, [State::Start, State::Hold], "{what}");
+        }
+    }
+    // One above the path's rate changes nothing.
+    let run = |limit_bps: f64| {
+        let config = Config { limit_bps, ..config(Algorithm::Adaptive) };
+        Sim::new(Path::new(1.0, 20.0, 5e5), Cc::Reno, Some(config)).run(4.0).share(0.0, 4.0)
+    };
+    assert_eq!(run(1.5e9), run(f64::INFINITY));
+}
+
 /// On a path that is slower than assumed, the rate is lowered as soon as two trains agree, before the capacity is decided.
 #[test]
 fn the_first_trains_that_agree_hold_the_sender_back() {

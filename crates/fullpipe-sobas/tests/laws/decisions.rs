@@ -111,6 +111,7 @@ fn closed_loop(seed: u64, decisions: &mut Decisions) {
         change: true,
         trains: random.random_ratio(3, 4),
         assumed_bps: 10e9,
+        limit_bps: f64::INFINITY,
         decrease: pick(random, &[0.0, 0.125, 0.5]),
         algorithm: if random.random_ratio(1, 8) { Algorithm::Paper } else { Algorithm::Adaptive },
     };
@@ -223,6 +224,7 @@ fn arbitrary_observations_are_answered_as_recorded() {
             change: true,
             trains: random.random(),
             assumed_bps: 10e9,
+            limit_bps: f64::INFINITY,
             decrease: [0.0, 0.125, 0.5][random.random_range(0..3)],
             algorithm: if random.random_ratio(1, 4) { Algorithm::Paper } else { Algorithm::Adaptive },
         };

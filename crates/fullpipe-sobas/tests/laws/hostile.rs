@@ -43,6 +43,7 @@ fn one(seed: u64) {
         decrease: [0.0, 0.125, 0.5][random.random_range(0..3)],
         algorithm: if random.random() { Algorithm::Paper } else { Algorithm::Adaptive },
         assumed_bps: f64::from_bits(random.random()),
+        limit_bps: f64::from_bits(random.random()),
     };
     let mut now = any(random, 1 << 40);
     let mut sobas = Sobas::new(config, any(random, 400_000_000), now);

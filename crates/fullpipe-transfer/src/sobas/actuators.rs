@@ -87,21 +87,23 @@ pub(super) struct Pacing {
     shared: Mutex<Shared>,
     /// Bytes of a segment of each stream.
     segments: Vec<usize>,
+    /// The rate that is never exceeded, bit/s, if the user gives one.
+    most: Option<u64>,
     /// Whether bursts stay limited when the rate is lifted.
     always_in_parts: bool,
 }
 
 impl Pacing {
-    /// Bursts are limited while there is a rate. With `always_in_parts` they stay limited: BBR paces itself.
-    pub fn new(streams: &Streams, always_in_parts: bool) -> Pacing {
+    /// Bursts are limited while there is a rate. With `always_in_parts` they stay limited: BBR paces itself. No rate exceeds `most`, bit/s.
+    pub fn new(streams: &Streams, always_in_parts: bool, most: Option<u64>) -> Pacing {
         let segments = streams.iter().map(|stream| (segment(&**stream).0 as usize).max(1)).collect();
-        Pacing { segments, always_in_parts, ..Pacing::default() }
+        Pacing { segments, most, always_in_parts, ..Pacing::default() }
     }
 
-    /// Sets the rate of all streams together; with `None` they are not paced.
+    /// Sets the rate of all streams together; with `None` only the user's limit paces them.
     pub fn set(&self, streams: &Streams, bps: Option<u64>) {
         let mut shared = lock(&self.shared);
-        shared.limit = bps;
+        shared.limit = bps.into_iter().chain(self.most).min();
         self.apply(streams, *shared);
     }
 
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(read(), 20_000);
         windows.set(&all, None);
         assert_eq!(read(), i32::MAX);
-        let pacing = Pacing::new(&all, false);
+        let pacing = Pacing::new(&all, false, None);
         pacing.set(&all, Some(8_000_000));
         assert_eq!(sys::max_pacing_rate(fd.as_fd()).unwrap(), 1_000_000);
         pacing.set(&all, None);

@@ -247,6 +247,7 @@ impl Controller {
             change: law == SizingMode::All,
             trains: met.is_some(),
             assumed_bps: self.setup.assumed_bps as f64,
+            limit_bps: self.setup.limit_bps.map_or(f64::INFINITY, |bps| bps as f64),
             decrease: self.setup.decrease,
             algorithm: if law == SizingMode::Paper { Algorithm::Paper } else { Algorithm::Adaptive },
         };
@@ -467,6 +468,7 @@ mod tests {
             rtt_ns: 20_000_000,
             buffer: fullpipe_path::Buffer::Auto,
             assumed_bps: 1_000_000_000,
+            limit_bps: None,
             decrease: 0.5,
         };
         let session = Session::new(String::new(), Box::new(std::io::sink()));
@@ -495,6 +497,7 @@ mod tests {
                 change: true,
                 trains: true,
                 assumed_bps: 1e9,
+                limit_bps: f64::INFINITY,
                 decrease: 0.5,
                 algorithm: Algorithm::Adaptive,
             };

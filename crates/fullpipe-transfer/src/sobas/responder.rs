@@ -85,7 +85,7 @@ impl Responder {
         counters: Arc<Counters>,
     ) -> Responder {
         let (paced, restarts, changes) = (setup.law.paces(), setup.law.restarts(), setup.law == SizingMode::All);
-        let pacing = Arc::new(Pacing::new(&streams, setup.decrease == 0.0));
+        let pacing = Arc::new(Pacing::new(&streams, setup.decrease == 0.0, setup.limit_bps));
         if paced {
             // From the first byte on, among those that send.
             let (mss, packet) = streams.first().map_or((1448, 1500), |stream| segment(&**stream));
@@ -288,6 +288,7 @@ mod tests {
             rtt_ns,
             buffer: fullpipe_path::Buffer::Auto,
             assumed_bps: 1_000_000_000,
+            limit_bps: None,
             decrease: 0.5,
         };
         let session = Session::new(String::new(), Box::new(std::io::sink()));

@@ -61,11 +61,18 @@ pub(crate) struct SizingSetup {
     pub(super) buffer: Buffer,
     /// Rate that the path is assumed to have, bit/s.
     pub(super) assumed_bps: u64,
+    /// Rate that all streams together are not to exceed, bit/s, if the user gives one.
+    pub(super) limit_bps: Option<u64>,
     /// Fraction of its window that the congestion control gives up at a loss.
     pub(super) decrease: f64,
 }
 
 impl SizingSetup {
+    /// Whether SOBAS paces the sender.
+    pub(crate) fn paces(&self) -> bool {
+        self.law.paces()
+    }
+
     /// What a connection asks for, unless it turns SOBAS off. The other end may claim any round-trip time, and any rate.
     pub(crate) fn new(connect: &Connect, udp: Option<Udp>) -> Option<SizingSetup> {
         let transport = &connect.transport;
@@ -78,6 +85,7 @@ impl SizingSetup {
             rtt_ns: connect.rtt_ns.min(fullpipe_sobas::MAX_RTT_NS),
             buffer: transport.buffer,
             assumed_bps: connect.assumed_bps.max(LEAST_ASSUMED_BPS),
+            limit_bps: transport.pacing.map(|rate| rate.0),
             decrease: decrease(&transport.cc),
         })
     }

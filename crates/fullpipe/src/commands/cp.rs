@@ -15,7 +15,6 @@ mod report;
 mod standard;
 mod transport;
 mod via;
-mod windows;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;

@@ -133,6 +133,7 @@ pub fn config(algorithm: Algorithm) -> Config {
         change: true,
         trains: true,
         assumed_bps: f64::INFINITY,
+        limit_bps: f64::INFINITY,
         decrease: 0.5,
         algorithm,
     }

@@ -7,17 +7,17 @@ mod remedy;
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::transport::{MAX_STREAMS, UDT};
 use fullpipe_path::{Buffer, Probability, Protocol, Rate, Size, Time, Transport, Workload};
-use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
+use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::connection::endpoint::Via;
 use fullpipe_transfer::protocol::hello::Limits;
 use fullpipe_transfer::protocol::sizing::SizingMode;
 
-use super::windows;
 use crate::commands::select::outside;
 use crate::failure::Result;
 use crate::format;
 use crate::shipped_profile::{describe, text_of};
+use crate::windows;
 use flags::Sizing;
 pub use flags::{HEADING, TransportArgs, law_name};
 
@@ -45,8 +45,6 @@ pub struct Chosen {
 /// testbed, one CUBIC stream is 0.4 points of the capacity better than eight at 11.8 ms, and two Hybla streams are 0.6
 /// points better than four at 91.6 ms.
 const EQUAL: f64 = 0.005;
-/// Rates within this fraction are equal for streams that their windows limit.
-const WINDOW_LIMITED_EQUAL: f64 = 0.05;
 /// Least ratio of UDT's rate to TCP's from which on UDT is chosen: it takes more of the processors, and TCP adjusts itself to
 /// the path during the copy.
 const MIN_UDT_GAIN: f64 = 1.1;
@@ -77,6 +75,8 @@ const SPARE_FROM_BYTES: u64 = 4 << 20;
 const MOST_LOCAL_STREAMS: u16 = 16;
 /// Smaller copies there open no spare streams, bytes: they are over before a disk shows what it gives.
 const LOCAL_SPARE_FROM_BYTES: u64 = 256 << 20;
+/// Under a lower limit nothing is adjusted: the packet trains that measure the path alone would take seconds of it.
+const LEAST_ADJUSTED: Rate = Rate(20_000_000);
 /// Streams where the profile offers no transport that these kernels can use.
 const FALLBACK_STREAMS: u16 = 4;
 
@@ -101,11 +101,12 @@ impl TransportArgs {
     fn sizing(&self, between: &Between) -> Option<SizingMode> {
         // The sockets of a sender before a relay show the path to the relay alone.
         let sees_path = between.rtt_s >= LOCAL_S && !between.relayed;
+        let is_slow = self.pacing.is_some_and(|rate| rate < LEAST_ADJUSTED);
         let law = match self.buffer {
             _ if between.via == Via::Ssh => None,
             Some(Sizing::Sobas) => Some(self.sobas.unwrap_or(SizingMode::All)),
             Some(Sizing::Fixed(_)) => None,
-            None => (!self.steady && self.pacing.is_none() && sees_path).then_some(SizingMode::All),
+            None => (!self.steady && !is_slow && sees_path).then_some(SizingMode::All),
         };
         // A congestion control that is asked for stays.
         law.map(|law| if law == SizingMode::All && self.cc.is_some() { SizingMode::Restart } else { law })
@@ -113,7 +114,9 @@ impl TransportArgs {
 
     /// Rate that the path is assumed to have until it is measured, bit/s: as typed, or else as the profile says.
     pub fn assumed_bps(&self, chosen: &Chosen) -> u64 {
-        self.rate.map_or_else(|| chosen.capacity_bps.map_or(ASSUMED_RATE.0, |bps| bps as u64), |rate| rate.0)
+        let path =
+            self.rate.map_or_else(|| chosen.capacity_bps.map_or(ASSUMED_RATE.0, |bps| bps as u64), |rate| rate.0);
+        self.pacing.map_or(path, |limit| limit.0.min(path))
     }
 
     /// Number of streams to open besides the chosen ones, for a copy of so many bytes if that is known. They send once the
@@ -238,17 +241,20 @@ impl TransportArgs {
         let best = ranked.find(|choice| is_for_copy(&choice.transport));
         let lacking = best.filter(|best| !usable(&best.transport)).map(|best| {
             let lacks = if has(sender, &best.transport.cc) {
-                format!(
-                    "such large buffers; as root on both ends: {}",
-                    remedy::larger_buffers(bytes(best.transport.buffer))
-                )
+                remedy::larger_buffers(bytes(best.transport.buffer), sender, receiver)
             } else {
-                format!("{0}; as root: modprobe tcp_{0}", best.transport.cc)
+                remedy::missing_cc(&best.transport.cc, &sender.ccs)
             };
-            format!("best would be {}, but a kernel lacks {lacks}", best.transport)
+            format!("best would be {}, but {lacks}", best.transport)
         });
         why.extend(lacking.clone());
-        let granted = if lacking.is_some() { over_more_streams(&selection.ranking, between) } else { None };
+        let over_more_streams = || {
+            let there = selection.ranking.iter().filter(|c| is_for_copy(&c.transport) && has(sender, &c.transport.cc));
+            let there = there.map(|choice| (&choice.transport, choice.expected.mean_bps));
+            let most_bps = self.limit_bps().unwrap_or(f64::INFINITY);
+            windows::over_more_streams(there, [sender, receiver], between.rtt_s, (MOST_AT_FIRST, most_bps))
+        };
+        let granted = lacking.as_ref().and_then(|_| over_more_streams());
         let found = match lacking {
             None => best,
             Some(_) => selection.ranking.iter().find(|choice| usable(&choice.transport)),
@@ -355,15 +361,13 @@ impl TransportArgs {
             Some(Sizing::Fixed(buffer)) if fits(buffer, sender, receiver) => buffer,
             Some(Sizing::Fixed(buffer)) => {
                 let granted = Buffer::Bytes(Size(sender.send.min(receiver.receive)));
-                let fix = remedy::larger_buffers(bytes(buffer));
+                let fix = remedy::larger_buffers(bytes(buffer), sender, receiver);
                 // A socket that asks is tuned no more.
                 let tuned = windows::granted(sender, receiver).filter(|(buffer, _)| *buffer == Buffer::Auto);
                 let than = tuned.map_or(String::new(), |(_, most)| {
                     format!(", less than the {} of a stream that asks for nothing, so none asks", format::bytes(most))
                 });
-                why.push(format!(
-                    "the kernels grant {granted} of the {buffer} asked for{than}; as root on both ends: {fix}"
-                ));
+                why.push(format!("the kernels grant {granted} of the {buffer} asked for{than}: {fix}"));
                 tuned.map_or(granted, |(auto, _)| auto)
             }
             // The window is limited by less while the copy runs.
@@ -373,7 +377,9 @@ impl TransportArgs {
         if let Some(law) = sizing {
             why.push("window and pacing follow the path during the copy, within that buffer".into());
             if matches!(law, SizingMode::All | SizingMode::Restart) && !has(sender, "bbr") {
-                why.push("the sender's kernel has no BBR, so slow start will not restart after losses".into());
+                why.push(
+                    "the sender's kernel has no BBR for this user, so slow start will not restart after losses".into(),
+                );
             }
         }
         transport.pacing = self.pacing.or(transport.pacing);
@@ -410,26 +416,6 @@ fn lacks_udp_buffer(between: &Between, needed: Size) -> Option<String> {
 fn udt_buffer(most: Size, capacity_bps: f64, rtt_s: f64, streams: u16) -> Buffer {
     let path = 2.0 * capacity_bps * rtt_s / 8.0 / f64::from(streams.max(1));
     Buffer::Bytes(Size((path as u64).clamp(MIN_UDT_BUFFER_BYTES, MAX_UDT_BUFFER_BYTES).min(most.0)))
-}
-
-/// The best of a ranking with the largest buffers that the kernels grant, and over as many streams as its rate takes then.
-/// Returns it and the rate to expect, bit/s.
-fn over_more_streams(ranking: &[Choice], between: &Between) -> Option<(Transport, f64)> {
-    let (buffer, window) = windows::granted(&between.sender, &between.receiver)?;
-    let there =
-        ranking.iter().filter(|choice| is_for_copy(&choice.transport) && has(&between.sender, &choice.transport.cc));
-    let autotuned = there.map(|choice| {
-        let bps = choice.expected.mean_bps;
-        let streams = choice.transport.streams.max(windows::streams_for(bps, between.rtt_s, window).min(MOST_AT_FIRST));
-        let rate = bps.min(windows::rate(streams, between.rtt_s, window));
-        (Transport { streams, buffer, ..choice.transport.clone() }, rate)
-    });
-    let all: Vec<_> = autotuned.collect();
-    let most = all.iter().map(|(_, bps)| *bps).fold(0.0, f64::max);
-    // Many streams that their windows limit differ little, so the kernel's default goes first.
-    let equal = |(_, bps): &&(Transport, f64)| *bps >= (1.0 - WINDOW_LIMITED_EQUAL) * most;
-    let first = all.iter().filter(equal).min_by_key(|(transport, _)| (transport.cc != "cubic", transport.streams));
-    first.cloned()
 }
 
 /// Whether a copy can have so many streams: a profile may have measurements of more.
@@ -553,6 +539,34 @@ mod tests {
         let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
         assert!(chosen.sizing.is_none());
         assert!(chosen.why.iter().any(|why| why.contains("a relay")), "{:?}", chosen.why);
+    }
+
+    #[test]
+    fn a_limit_of_the_rate_stays_one_and_leaves_the_rest_to_the_copy() {
+        let stock = Limits {
+            send: 4 << 20,
+            receive: 6 << 20,
+            ccs: vec!["cubic".to_owned(), "bbr".to_owned()],
+            ..Limits::default()
+        };
+        let (sender, receiver) = (stock.clone(), stock);
+        let between = Between { rtt_s: 0.0916, via: Via::Tcp, relayed: false, mtu: Some(1500), sender, receiver };
+        let choose = |words: &str| {
+            let how = Words::parse_from(std::iter::once("cp").chain(words.split_whitespace())).how;
+            let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
+            let assumed = how.assumed_bps(&chosen);
+            (chosen.sizing, chosen.transport.pacing, chosen.transport.streams, assumed)
+        };
+        let (all, none, most, path) = choose("");
+        assert_eq!((all, none, path), (Some(SizingMode::All), None, 10_000_000_000));
+        let (sizing, pacing, streams, assumed) = choose("--bwlimit 300mbit");
+        assert_eq!((sizing, pacing, assumed), (Some(SizingMode::All), Some(Rate(300_000_000)), 300_000_000));
+        assert!(streams < most / 4, "{streams} streams for 300 Mb/s, {most} without a limit");
+        assert_eq!(choose("--bwlimit 100gbit").3, path);
+        for words in ["--bwlimit 10mbit", "--bwlimit 300mbit --steady", "--bwlimit 300mbit --buffer auto"] {
+            assert_eq!(choose(words).0, None, "{words}");
+        }
+        assert_eq!(choose("--bwlimit 10mbit --buffer sobas").0, Some(SizingMode::All));
     }
 
     /// A profile of UDT with these mean rates, Gb/s, alone and at a given rate, and of CUBIC with that one, at 91.6 ms.

@@ -189,10 +189,6 @@ impl TransportArgs {
                 "--sobas has an effect only with --buffer sobas; add that, or leave --sobas out",
             ));
         }
-        if self.buffer == Some(Sizing::Sobas) && self.pacing.is_some() {
-            let why = "--buffer sobas sets the pacing rate itself; leave out --pacing, or choose another --buffer";
-            return Err(Failure::usage(why));
-        }
         if self.buffer == Some(Sizing::Sobas) && self.steady {
             return Err(Failure::usage("--buffer sobas adjusts what --steady keeps; leave out one of them"));
         }

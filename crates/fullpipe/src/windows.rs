@@ -1,7 +1,7 @@
 //! How much the kernels let one stream have in flight, and how many streams a rate takes then.
 
 use fullpipe_path::transport::MAX_STREAMS;
-use fullpipe_path::{Buffer, Size};
+use fullpipe_path::{Buffer, Size, Transport};
 use fullpipe_transfer::protocol::hello::Limits;
 
 /// The part of a receive buffer's limit that its window reaches; the rest is for the kernel's bookkeeping
@@ -48,6 +48,32 @@ pub fn streams_for(bps: f64, rtt_s: f64, window: f64) -> u16 {
 /// The rate to which windows hold so many streams, bit/s.
 pub fn rate(streams: u16, rtt_s: f64, window: f64) -> f64 {
     f64::from(streams) * window * 8.0 / rtt_s
+}
+
+/// Rates within this fraction are equal for streams that their windows limit.
+const EQUAL: f64 = 0.05;
+
+/// Of transports with their rates, bit/s, between hosts that limit no window: the best between a sender and a receiver that do, with
+/// the largest buffers that these grant, over as many streams as the rate takes then. `most` are the most streams, unless a transport has
+/// more by itself, and the highest rate, bit/s. Returns it and the rate to expect, bit/s; `None` if a kernel has not told its limits.
+pub fn over_more_streams<'a>(
+    transports: impl Iterator<Item = (&'a Transport, f64)>,
+    [sender, receiver]: [&Limits; 2],
+    rtt_s: f64,
+    (most_streams, most_bps): (u16, f64),
+) -> Option<(Transport, f64)> {
+    let (buffer, window) = granted(sender, receiver)?;
+    let windowed = transports.map(|(transport, bps)| {
+        let bps = bps.min(most_bps);
+        let streams = transport.streams.max(streams_for(bps, rtt_s, window).min(most_streams));
+        (Transport { streams, buffer, ..transport.clone() }, bps.min(rate(streams, rtt_s, window)))
+    });
+    let all: Vec<_> = windowed.collect();
+    let most = all.iter().map(|(_, bps)| *bps).fold(0.0, f64::max);
+    // Many streams that their windows limit differ little, so the kernel's default goes first.
+    let equal = |(_, bps): &&(Transport, f64)| *bps >= (1.0 - EQUAL) * most;
+    let first = all.iter().filter(equal).min_by_key(|(transport, _)| (transport.cc != "cubic", transport.streams));
+    first.cloned()
 }
 
 #[cfg(test)]
