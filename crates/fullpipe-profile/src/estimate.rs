@@ -34,6 +34,9 @@ pub struct Estimate {
     /// Whether the profile's runs, on a faster kind of path, have a higher mean than this path's capacity. Then
     /// [`Estimate::mean_bps`] is the capacity, and no more than an upper bound.
     pub at_capacity: bool,
+    /// Whether the runs were between other hosts than these: the rate is theirs, as far as the windows of these let it be.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub predicted: bool,
     /// Number of runs at the measured point with the fewest.
     pub n: u32,
     /// Measured RTTs from which the estimate was made, ms.
@@ -74,6 +77,12 @@ impl Estimate {
     /// Whether the transport was measured as near to the RTT as another one, or nearer. RTTs that hardly differ count as equal.
     pub fn is_as_near_as(&self, other: &Estimate) -> bool {
         self.distance <= SAME_RATIO * other.distance
+    }
+
+    /// Makes this the prediction of a rate, bit/s, between other hosts than those of the runs. It has no interval.
+    pub fn predict(&mut self, bps: f64) {
+        (self.predicted, self.mean_bps, self.at_capacity) = (true, bps, false);
+        (self.low_bps, self.high_bps, self.spread) = (None, None, None);
     }
 
     /// Lowers the mean and the upper end of its interval to a capacity, bit/s, above which no rate can be. An interval that is
@@ -246,6 +255,7 @@ impl Estimator {
             low_bps: half.map(|half| (mean_bps - half).max(0.0)),
             high_bps: half.map(|half| mean_bps + half),
             at_capacity: false,
+            predicted: false,
             n: sides.0.n.min(sides.1.n),
             from_rtt_ms,
             outside: distance > 1.0,

@@ -151,6 +151,7 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileErro
     all.prefer(|path| path.host.is_none() || path.host == query.host);
     let has_disks = |path: &Conditions| path.disk_a == query.disks[0] && path.disk_b == query.disks[1];
     all.prefer(has_disks);
+    all.prefer(|path| path.host_a == query.hosts[0] && path.host_b == query.hosts[1]);
     PLAIN.iter().for_each(|plain| all.prefer(plain));
     all.narrow(&Axis {
         name: "rate",

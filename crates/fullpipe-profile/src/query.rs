@@ -20,6 +20,8 @@ pub struct Query {
     pub queue: Option<(u64, f64)>,
     /// The disks of both ends, as a profile names them; `None` for memory.
     pub disks: [Option<String>; 2],
+    /// The hosts of both ends, as a profile names them; `None` for tuned ones.
+    pub hosts: [Option<String>; 2],
     /// The protocol to send over; with one, all else in the profile does not count.
     pub protocol: Option<Protocol>,
     /// The workload that will be sent.
@@ -41,6 +43,7 @@ impl From<Time> for Query {
             mtu: None,
             queue: None,
             disks: [None, None],
+            hosts: [None, None],
             protocol: None,
             workload: None,
             level: None,

@@ -55,6 +55,9 @@ pub struct Selection {
     pub receives: bool,
     /// Capacity of the path, bit/s: the query's, but no more than that of the kind of path. `None` if neither has one.
     pub capacity_bps: Option<f64>,
+    /// The hosts of both ends of that kind of path, as the profile names them; `None` for tuned ones.
+    #[serde(skip)]
+    pub hosts: [Option<String>; 2],
     /// Packet size of the kind of path, bytes.
     pub mtu: Option<u32>,
     /// Values that were assumed because the query names none: `rate=10gbit`.
@@ -165,6 +168,7 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
         path: conditions.path(query.rtt_ms),
         receives: conditions.direction.as_deref() == Some("receive"),
         capacity_bps,
+        hosts: [conditions.host_a.clone(), conditions.host_b.clone()],
         mtu: conditions.mtu,
         assumed: kind.assumed,
         notes: kind.notes.into_iter().chain(left_out(&far)).chain(other_protocol(profile, &fit, query)).collect(),

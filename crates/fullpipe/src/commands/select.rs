@@ -1,12 +1,15 @@
 //! `fullpipe select`: chooses a transport for a path from a profile.
 
+mod hosts;
 mod storage;
 mod this_host;
 
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use fullpipe_path::{ExitClass, Host, LabPath, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload};
+use fullpipe_path::{
+    ExitClass, Host, LabHost, LabPath, Path, Probability, Protocol, Rate, Size, Time, Transport, Workload,
+};
 use fullpipe_profile::{Choice, Estimate, Joint, Needed, Profile, ProfileError, Query, Selection, select};
 use serde::Serialize;
 use this_host::ThisHost;
@@ -24,6 +27,7 @@ const SHOWN: usize = 20;
 const EXAMPLES: &str = "\
 Examples:
   fullpipe select --rtt 91.6ms --rate 10gbit --explain
+  fullpipe select --rtt 91.6ms --host stock        between hosts with a distribution's limits
   fullpipe select ssh:host                         measures the RTT to a host that ssh reaches
   fullpipe select host                             measures the RTT to a host that runs 'fullpipe serve'
   fullpipe select lab:rtt=91.6ms,rate=10gbit --profile profile.json --certain 95%
@@ -54,6 +58,10 @@ pub struct Args {
     /// Choose for packets of at most this many bytes, such as 9000
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: Option<u32>,
+    /// Choose for hosts with these limits: stock (a distribution's), tuned, or these with changes, such as
+    /// stock+tcp_rmem:4096/131072/33554432 [default: as the path says, else tuned]
+    #[arg(long, value_name = "HOST")]
+    host: Option<LabHost>,
     /// Choose a transport over this protocol, tcp or udt [default: the better one]
     #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
     transport: Option<Protocol>,
@@ -96,12 +104,19 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
         selection.notes.extend(not_selected_for(&lab));
     }
     let is_emulated = matches!(args.path.as_deref().map(str::parse), Some(Ok(Path::Lab(_))));
-    let lacks = if is_emulated { Vec::new() } else { ThisHost::read().lacks(&selection) };
+    // Where hosts are named, this one may be none of them.
+    let is_named = is_emulated || args.host.is_some();
+    let lacks = if is_named { Vec::new() } else { ThisHost::read().lacks(&selection) };
     let size_bps = for_size(&selection, &query).and_then(|size| size.rate_bps);
     let (from, to) = (args.from_storage.as_deref(), args.to_storage.as_deref());
     let joint = storage::join_with(&selection, size_bps, from, to)?;
     if args.json {
         outln!("{}", json(&selection, &query, joint.as_ref(), Some(&lacks))?);
+    }
+    if args.certain.is_some() && selection.choice.expected.predicted {
+        let why = "a prediction is never certain, and the profile has no runs between such hosts; measure some: 'fullpipe measure \
+                   lab:rtt=...,host=stock'";
+        return Err(Failure::new(ExitClass::Failed, why));
     }
     if args.certain.is_some() && !selection.certain {
         return Err(Failure::new(ExitClass::Failed, uncertain(&selection, &args)));
@@ -116,9 +131,10 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     Ok(())
 }
 
-/// Chooses a transport, and adds what its protocol needs to the notes.
+/// Chooses a transport for the path and its hosts, and adds what its protocol needs to the notes.
 fn chosen(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
     let mut selection = select(profile, query)?;
+    hosts::hold_to(&mut selection, query);
     let notes = needs(&selection);
     selection.notes.extend(notes);
     Ok(selection)
@@ -150,7 +166,8 @@ fn protocol(text: &str) -> Result<Protocol, String> {
 }
 
 /// What may be asked over HTTP, as flags of this verb.
-pub const ASKED: [&str; 9] = ["rtt", "rate", "loss", "queue", "mtu", "size", "duration", "within", "transport"];
+pub const ASKED: [&str; 10] =
+    ["rtt", "rate", "loss", "queue", "mtu", "host", "size", "duration", "within", "transport"];
 
 /// Why a question over HTTP has no answer.
 pub enum Unanswered {
@@ -286,6 +303,9 @@ fn query(args: &Args, cli: Option<&clap::Command>) -> Result<Query> {
     describe(&mut query, args.rate, args.loss, args.queue)?;
     query.mtu = args.mtu.or(query.mtu);
     query.protocol = args.transport;
+    if let Some(host) = &args.host {
+        query.hosts = [host, host].map(named);
+    }
     query.workload = args.size.map(Workload::Size).or_else(|| args.duration.map(Workload::Duration));
     query.within = args.within.get();
     if let Some(level) = args.certain {
@@ -304,6 +324,11 @@ fn storage_of(folder: &str) -> String {
         "select chooses how to send; measure its storage ('fullpipe measure disk:{folder}'), and give the record with \
          --from-storage or --to-storage"
     )
+}
+
+/// A host as profiles name it; `None` for the default.
+fn named(host: &LabHost) -> Option<String> {
+    (!host.is_default()).then(|| host.to_string())
 }
 
 /// A query with the RTT to a real host, seconds.
@@ -330,6 +355,7 @@ fn ask_path(path: &Path) -> Result<Query> {
             mtu: Some(lab.mtu),
             queue: Some((lab.queue.0, lab.queue.0 as f64 / lab.bdp().max(1) as f64)),
             disks: [&lab.disk_a, &lab.disk_b].map(|disk| disk.as_ref().map(ToString::to_string)),
+            hosts: [&lab.host_a, &lab.host_b].map(named),
             ..Query::from(lab.rtt)
         },
     })
@@ -343,9 +369,10 @@ fn not_selected_for(lab: &LabPath) -> Vec<String> {
         let most = format::rate(rate.0 as f64 * 8.0);
         format!("{key} has {rate}/s: a copy that reads or writes it has at most {most}")
     });
-    let others: Vec<&str> = lab.further_keys().into_iter().filter(|key| !key.starts_with("disk")).collect();
+    let used = |key: &str| key.starts_with("disk") || ["host_a", "host_b"].contains(&key);
+    let others: Vec<&str> = lab.further_keys().into_iter().filter(|key| !used(key)).collect();
     let others = (!others.is_empty()).then(|| {
-        let used = "select uses the path's rtt, rate, queue, mtu and loss";
+        let used = "select uses the path's rtt, rate, queue, mtu, loss and hosts";
         format!("{used}, and ignores {}", others.join(", "))
     });
     bound.into_iter().chain(others).collect()
@@ -454,6 +481,10 @@ fn explain(selection: &Selection) {
 fn reason(selection: &Selection) {
     let Selection { choice, ranking, .. } = selection;
     let (level, within) = (format::percent(selection.level), format::percent(selection.within));
+    if choice.expected.predicted {
+        outln!("  of the predicted rates within 5% of the highest: CUBIC, as kernels have it, then fewest streams");
+        return;
+    }
     if ranking.len() < 2 {
         outln!("  the profile has no other transport for such a path");
         return;
@@ -565,6 +596,9 @@ fn expected(choice: &Choice, level: f64) -> String {
         bps if bps >= 1e5 => (1e6, "Mb/s"),
         _ => (1e3, "kb/s"),
     };
+    if e.predicted {
+        return format!("{:.3} {name} (predicted, n={})", e.mean_bps / unit, e.n);
+    }
     let interval = match (e.low_bps, e.high_bps) {
         (Some(low), Some(high)) => format!("{:.3} to {:.3} at {}", low / unit, high / unit, format::percent(level)),
         _ if e.at_capacity => "no interval".into(),

@@ -91,7 +91,7 @@ fn what_the_choice_leaves_out_of_a_path_is_said() {
     let printed = text(&[&path("disk_a=50MB/s,disk_b=1GB/s,jitter=1ms,cross=udp:1mbit")]);
     for note in [
         "\nnote        disk_a has 50MB/s: a copy that reads or writes it has at most 400.0 Mb/s\n",
-        "\nnote        select uses the path's rtt, rate, queue, mtu and loss, and ignores jitter, cross\n",
+        "\nnote        select uses the path's rtt, rate, queue, mtu, loss and hosts, and ignores jitter, cross\n",
     ] {
         assert!(printed.contains(note), "{note}{printed}");
     }
