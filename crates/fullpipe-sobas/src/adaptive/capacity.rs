@@ -13,9 +13,12 @@ struct Params {
     corrects: f64,
     /// A limit below this fraction of the trains' estimate is reached before the path's own: trains measure to 2%.
     below: f64,
+    /// Rate as a fraction of an estimate that a queue has shown. That errs by a burst in a tenth of a second or more, and a rate
+    /// that is a little too high makes such a queue again, which corrects it.
+    of_shown: f64,
 }
 
-const PARAMS: Params = Params { loss_cut: 0.99, min_of_trained: 0.97, corrects: 0.97, below: 0.96 };
+const PARAMS: Params = Params { loss_cut: 0.99, min_of_trained: 0.97, corrects: 0.97, below: 0.96, of_shown: 0.997 };
 
 /// The capacity of the path, bit/s of payload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,6 +29,8 @@ pub(super) struct Capacity {
     pub trained: f64,
     /// Whether the estimate is an upper limit, above which no rate is tried.
     pub sure: bool,
+    /// Whether a queue of the transfer's own has shown it, without a loss since. It is known to a few thousandths then.
+    pub is_shown: bool,
     /// Whether it is what the user allows: the path carries more.
     pub is_allowed: bool,
 }
@@ -33,7 +38,7 @@ pub(super) struct Capacity {
 impl Capacity {
     /// The trains have measured it.
     pub fn measured(bps: f64, sure: bool) -> Capacity {
-        Capacity { bps: Some(bps), trained: bps, sure, is_allowed: false }
+        Capacity { bps: Some(bps), trained: bps, sure, is_shown: false, is_allowed: false }
     }
 
     /// The trains have measured it, and no rate above `limit`, bit/s, is allowed. To the transfer, that is then a path of this rate.
@@ -48,7 +53,8 @@ impl Capacity {
 
     /// Highest rate to try, bit/s.
     pub fn cap(&self) -> f64 {
-        if self.sure { self.bps.map_or(f64::INFINITY, |bps| RATE.of_capacity * bps) } else { f64::INFINITY }
+        let part = if self.is_shown { PARAMS.of_shown } else { RATE.of_capacity };
+        if self.sure { self.bps.map_or(f64::INFINITY, |bps| part * bps) } else { f64::INFINITY }
     }
 
     /// Fraction of the capacity that a rate is; 1 if either is unknown.
@@ -63,13 +69,16 @@ impl Capacity {
         if self.is_allowed {
             return;
         }
+        self.is_shown = false;
         self.bps = self.bps.map(|bps| (PARAMS.loss_cut * bps).max(PARAMS.min_of_trained * self.trained));
     }
 
     /// This rate came through a standing queue.
     pub fn queued(&mut self, bps: f64) {
         match self.bps {
-            Some(known) if self.sure && bps >= PARAMS.corrects * self.trained => self.bps = Some(known.min(bps)),
+            Some(known) if self.sure && bps >= PARAMS.corrects * self.trained => {
+                (self.bps, self.is_shown) = (Some(known.min(bps)), !self.is_allowed);
+            }
             Some(_) if self.sure => {}
             known => self.bps = Some(known.unwrap_or(0.0).max(bps)),
         }

@@ -25,7 +25,7 @@ struct Params {
     reached: f64,
 }
 
-const PARAMS: Params = Params { damp: 0.7, pull: 0.25, max_rise: 1.1, fall: (0.09, 0.5), reached: 0.995 };
+const PARAMS: Params = Params { damp: 0.7, pull: 0.25, max_rise: 1.1, fall: (0.09, 0.5), reached: 0.99 };
 
 impl Adaptive {
     /// Adjusts the rate to the standing queue, or probes for more once the queue has gone.
@@ -72,6 +72,7 @@ impl Adaptive {
         if rate >= PARAMS.reached * self.capacity.cap() {
             // Who has all of the path is alone, whatever trains said at the start.
             self.others.present = false;
+            self.rate = Some(rate.max(self.capacity.cap()));
             return self.enter(Mode::Hold, Why::Capacity);
         }
         self.begin_rate_probe(now, model, follow, queue, (rate, capacity));
