@@ -35,7 +35,6 @@ pub struct Estimate {
     /// [`Estimate::mean_bps`] is the capacity, and no more than an upper bound.
     pub at_capacity: bool,
     /// Whether the runs were between other hosts than these: the rate is theirs, as far as the windows of these let it be.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub predicted: bool,
     /// Number of runs at the measured point with the fewest.
     pub n: u32,

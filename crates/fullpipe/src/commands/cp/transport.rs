@@ -544,8 +544,10 @@ mod tests {
     #[test]
     fn a_limit_of_the_rate_stays_one_and_leaves_the_rest_to_the_copy() {
         let stock = Limits {
-            send: 4 << 20,
-            receive: 6 << 20,
+            send: 212_992,
+            receive: 212_992,
+            tuned_send: 4 << 20,
+            tuned_receive: 6 << 20,
             ccs: vec!["cubic".to_owned(), "bbr".to_owned()],
             ..Limits::default()
         };

@@ -72,6 +72,7 @@ struct GivenPath {
     loss: Option<toml::Value>,
     queue: Option<toml::Value>,
     mtu: Option<toml::Value>,
+    host: Option<toml::Value>,
 }
 
 fn one() -> u16 {
@@ -329,6 +330,7 @@ fn paths(given: &Given) -> Result<BTreeMap<Ends, Query>, String> {
             ("loss", path.loss.as_ref()),
             ("queue", path.queue.as_ref()),
             ("mtu", path.mtu.as_ref()),
+            ("host", path.host.as_ref()),
         ];
         let given_ones = properties.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let asked = given_ones.map(|(name, value)| {
