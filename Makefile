@@ -116,8 +116,8 @@ papers: kernel
 		$(FULLPIPE) campaign run campaigns/papers-$$name.toml --out runs/papers-$$name; done
 	@.venv/bin/python3 -m lab.papers pack --build $$(git rev-parse --short HEAD) $(PAPERS:%=runs/papers-%)
 	@.venv/bin/python3 -m lab.papers judge
+	@.venv/bin/python3 -m lab.papers draw
 	@.venv/bin/python3 -m lab.papers figures runs
-	@.venv/bin/python3 -m lab.papers udt
 
 # Buffers that size themselves, side by side with others: the table in docs/explanation/sobas-results.md.
 sobas: kernel

@@ -2,11 +2,11 @@
 
 python -m lab.papers pack --build COMMIT runs/papers-*   # adds campaigns to lab/papers/records
 python -m lab.papers judge                               # writes the verdicts from what is kept
-python -m lab.papers fit                                 # fits the earlier grid, and draws that: half an hour
-python -m lab.papers figures runs                        # draws the figures from whole records
+python -m lab.papers draw                                # draws the figures of what is kept
+python -m lab.papers fit                                 # fits the earlier grid: half an hour
+python -m lab.papers figures runs                        # draws the figures that need whole records
 python -m lab.papers mounts runs/icccn17-mounts runs/cp  # draws mounts over long paths beside copies
 python -m lab.papers disks runs/icccn17-disks            # draws files from XFS to XFS
-python -m lab.papers udt                                 # draws UDT from what is kept
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from fullpipe.errors import FullpipeError
 
 from lab.papers import findings, page, three_runs_page
-from lab.papers.claims import read_claims
+from lab.papers.claims import HOST_NOISE_MS, read_claims
 from lab.papers.earlier import read_earlier, read_fits, write_fits
 from lab.papers.keep import FOLDER, Kept, pack
 from lab.papers.three_runs import judge_earlier
@@ -25,8 +25,6 @@ from lab.papers.verdicts import judge
 PAGE = Path("docs/explanation/papers.md")
 COMPARISONS = Path("docs/explanation/papers-comparisons.md")
 FINDINGS = Path("docs/explanation/findings.md")
-HOST_NOISE_MS = 10.0
-"""The verdicts are of hosts whose programs pause for 10 ms on average, once a second."""
 
 
 def texts(kept: Kept, root: Path = Path()) -> dict[Path, str]:
@@ -56,15 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     packing.add_argument("runs", type=Path, nargs="+", help="a campaign's folder of records")
     packing.add_argument("--add", action="store_true", help="keep the campaigns' earlier records, too")
     commands.add_parser("judge", help="write the verdicts of the kept runs into docs/explanation")
-    commands.add_parser("fit", help="fit the profiles of the earlier grid, keep that, and draw it")
-    drawing = commands.add_parser("figures", help="draw the papers' figures from whole records")
-    drawing.add_argument(
-        "runs", type=Path, help="folder with papers-profiles, papers-traces and papers-sizes"
-    )
+    commands.add_parser("draw", help="draw the figures of what is kept")
+    commands.add_parser("fit", help="fit the profiles of the earlier grid, and keep that")
+    drawing = commands.add_parser("figures", help="draw the figures that need whole records")
+    drawing.add_argument("runs", type=Path, help="folder with papers-traces and papers-sizes")
     mounting = commands.add_parser("mounts", help="draw rates of mounts against RTT, beside copies")
     mounting.add_argument("mounts", type=Path, help="the records of campaigns/icccn17-mounts.toml")
     mounting.add_argument("copies", type=Path, help="what 'fullpipe cp --json' printed over its paths")
-    commands.add_parser("udt", help="draw the figures of UDT from what is kept")
     storing = commands.add_parser("disks", help="draw rates of files from XFS to XFS")
     storing.add_argument("disks", type=Path, help="the records of campaigns/icccn17-disks.toml")
     return parser
@@ -95,19 +91,16 @@ def main() -> int:
             for file, text in texts(Kept.read()).items():
                 file.write_text(text)
                 print(f"wrote {file}")
-        elif arguments.command == "fit":
-            from lab.papers.three_runs_figures import write_figures
+        elif arguments.command == "draw":
+            from lab.papers.draw import write_figures
 
+            print(f"wrote {len(write_figures(Kept.read(), PAGE.with_suffix('')))} figures")
+        elif arguments.command == "fit":
             write_fits()
-            write_figures(read_earlier(), *read_fits(), PAGE.with_suffix(""))
         elif arguments.command == "mounts":
             from lab.papers.mounts import write_figure
 
             write_figure(arguments.mounts, arguments.copies, PAGE.with_suffix("") / "icccn-16.svg")
-        elif arguments.command == "udt":
-            from lab.papers.udt import write_figures as write_udt
-
-            write_udt(Kept.read(), PAGE.with_suffix(""))
         elif arguments.command == "disks":
             from lab.papers.disks import write_figure as write_disks
 

@@ -17,6 +17,10 @@ AXES = (
     "streams", "buffer", "size_gb", "duration_s", "program",
 )  # fmt: skip
 """The conditions of a run. Runs that agree in all of them differ by their seed only, and are exchangeable."""
+RTTS = (0.4, 11.8, 22.6, 45.6, 91.6, 183.0, 366.0)
+"""The RTTs of the papers' profiles (ms)."""
+CAPACITY_GBPS = {"10gige": 10.0, "oc192": 9.6}
+"""What the papers' modalities carry."""
 
 
 class MixedRunsError(FullpipeError):

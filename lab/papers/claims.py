@@ -13,6 +13,8 @@ from lab.papers.cells import Value
 from lab.papers.compare import Bounds
 
 FILE = Path(__file__).parent / "claims.toml"
+HOST_NOISE_MS = 10.0
+"""The verdicts are of hosts whose programs pause for 10 ms on average, once a second."""
 Conditions = dict[str, Value]
 
 

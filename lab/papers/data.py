@@ -1,7 +1,6 @@
 """Reads the runs that the figures show, and selects cells of their grid."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +10,21 @@ from fullpipe.dynamics import resample, traces
 from fullpipe.runs import Runs
 from numpy.typing import NDArray
 
+from lab.papers.earlier import read_earlier
+from lab.papers.keep import Kept
+from lab.papers.profiles import Profiles, all_profiles
+
 Floats = NDArray[np.float64]
 GB = 10**9
-LARGE, NORMAL, DEFAULT = 10**9, 250 * 10**6, 250 * 10**3
+LARGE = 10**9
+"""The papers' large buffer (bytes)."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The records of `campaigns/papers-*.toml`."""
+    """The records of `papers-sizes` and `papers-traces`, and the profiles of 1 GB that are kept."""
 
-    profiles: pl.DataFrame
+    profiles: Profiles
     sizes: pl.DataFrame
     traces: Runs
 
@@ -31,16 +35,9 @@ class Data:
         Raises:
             RecordError: One of them is missing or not finished.
         """
-        profiles, sizes = (
-            read_runs(folder / name / "runs.parquet", samples=False).runs
-            for name in ("papers-profiles", "papers-sizes")
-        )
+        sizes = read_runs(folder / "papers-sizes" / "runs.parquet", samples=False).runs
+        profiles = all_profiles(Kept.read().cells, read_earlier())
         return cls(profiles, sizes, read_runs(folder / "papers-traces"))
-
-    @cached_property
-    def ten(self) -> pl.DataFrame:
-        """The 1 GB profiles over 10GigE."""
-        return self.profiles.filter(pl.col("modality") == "10gige")
 
     def trace(self, cc: str, streams: int, rtt_ms: float) -> tuple[Floats, Floats, Floats]:
         """Instants (s), aggregate and per-stream (streams, n) throughput (bit/s) of a trace, at 1 Hz."""
@@ -59,9 +56,3 @@ def pick(runs: pl.DataFrame, **what: object) -> pl.DataFrame:
 def rates(runs: pl.DataFrame, **what: object) -> Floats:
     """Goodputs of a cell, Gb/s."""
     return pick(runs, **what)["goodput_bps"].to_numpy() / 1e9
-
-
-def profile(runs: pl.DataFrame, **what: object) -> tuple[Floats, Floats]:
-    """RTTs (ms) and goodputs (Gb/s) of all runs of a transport, one entry per run."""
-    found = pick(runs, **what).sort("rtt_ms", "seed")
-    return found["rtt_ms"].to_numpy(), found["goodput_bps"].to_numpy() / 1e9

@@ -9,7 +9,7 @@ from fullpipe import read_runs
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.papers.figures import rtt_axis, save
+from lab.papers.drawing import rtt_axis, save
 
 BLOCK_BYTES = 9_000_000
 """Larger blocks than this stand for XDD's larger requests, and are in no figure."""

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from fullpipe.transition import fit_shape
 
-from lab.papers.cells import Cells, Where
+from lab.papers.cells import CAPACITY_GBPS, Cells, Where
 from lab.papers.keep import FOLDER
 from lab.papers.transitions import VARIANTS, sample, turning
 
@@ -24,10 +24,7 @@ DRAWS = 2000
 """Simulated profiles for each transition RTT: the smallest p-value is 1/2001, below 0.05 / 80 after Holm."""
 SHAPE_DRAWS = 4000
 """Simulated profiles for each p-value of a shape, as for the kept runs."""
-_CAPACITY_GBPS = {"10gige": 10.0, "oc192": 9.6}
 _RTT_MS = {"400us": 0.4}
-RTTS = (0.4, 11.8, 22.6, 45.6, 91.6, 183.0, 366.0)
-"""The RTTs of the papers and of the grid (ms)."""
 TURNINGS = {
     "cc": pl.String(), "streams": pl.Int64(), "buffer": pl.String(), "counted": pl.String(),
     "scaled_by": pl.String(), "tau_ms": pl.Float64(), "of_means": pl.Boolean(), "draws": pl.Int64(),
@@ -47,7 +44,7 @@ def _rows(modality: str) -> Iterator[dict[str, object]]:
             rtt = _RTT_MS.get(row["rtt"]) or float(row["rtt"].removesuffix("ms"))
             for seed, mbps in enumerate(row["goodput_mbps_by_seed"].split(), 1):
                 yield {
-                    "rtt_ms": rtt, "rate_gbps": _CAPACITY_GBPS[modality], "queue_bdp": 1.0, "mtu": 9000,
+                    "rtt_ms": rtt, "rate_gbps": CAPACITY_GBPS[modality], "queue_bdp": 1.0, "mtu": 9000,
                     "loss": 0.0, "modality": modality, "host_noise_ms": 0.0, "host": "tuned",
                     "kernel": "default", "cc": row["cc"], "streams": int(row["streams"]),
                     "buffer": row["buffer"], "size_gb": 1, "duration_s": 0.0, "program": f"0.1.0 {BUILD}",
@@ -57,7 +54,7 @@ def _rows(modality: str) -> Iterator[dict[str, object]]:
 
 def read_earlier() -> Cells:
     """The grid's runs, without host noise."""
-    return Cells(pl.DataFrame([row for modality in _CAPACITY_GBPS for row in _rows(modality)]))
+    return Cells(pl.DataFrame([row for modality in CAPACITY_GBPS for row in _rows(modality)]))
 
 
 def keys(cells: Cells) -> list[Key]:
@@ -79,7 +76,7 @@ def turnings_of(cells: Cells, key: Key) -> list[tuple[object, ...]]:
     of = sample(*profile(cells, key))
     found: list[tuple[object, ...]] = []
     for variant in VARIANTS:
-        turned = turning(of, variant, _CAPACITY_GBPS["10gige"], DRAWS)
+        turned = turning(of, variant, CAPACITY_GBPS["10gige"], DRAWS)
         for tau in of.rtt_ms.tolist():
             count = int((turned.draws == tau).sum())
             if count or tau == turned.tau_ms:

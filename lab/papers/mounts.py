@@ -8,7 +8,7 @@ import polars as pl
 from fullpipe.storage import lab_place, read_storage
 from matplotlib.figure import Figure
 
-from lab.papers.figures import rtt_axis, save, side_by_side
+from lab.papers.drawing import rtt_axis, save, side_by_side
 
 THREADS = (1, 8)
 """The numbers of threads that the figure shows."""

@@ -1,8 +1,8 @@
 """Draws what three runs of each cell say of profiles: transition RTTs, curvature, rises and falls."""
 
 import itertools
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,14 +12,13 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from lab.papers.cells import Cells
+from lab.papers.cells import RTTS, Cells
 from lab.papers.claims import Transition, read_claims
-from lab.papers.earlier import RTTS
-from lab.papers.figures import STREAMS, save
+from lab.papers.drawing import STREAMS
+from lab.papers.profile_figures import BUFFERS
 from lab.papers.three_runs import Place, curvatures, steps
 from lab.papers.transitions import VARIANTS
 
-BUFFERS = {"250KB": "default, 250 KB", "250MB": "normal, 250 MB", "1GB": "large, 1 GB"}
 _MARKS = {"both": "o", "concave": "v", "convex": "^"}
 
 
@@ -49,7 +48,7 @@ def _panel(axis: Axes, turnings: pl.DataFrame, shapes: pl.DataFrame) -> None:
         zorder=0,
         label="may turn",
     )
-    only_convex = shapes.group_by("streams").agg(
+    only_convex = shapes.group_by("streams", maintain_order=True).agg(
         (pl.col("p_value").filter(pl.col("shape") == "convex") > 0.05).any().alias("convex")
     )
     convex = only_convex.filter(pl.col("convex"))["streams"].to_numpy()
@@ -58,7 +57,7 @@ def _panel(axis: Axes, turnings: pl.DataFrame, shapes: pl.DataFrame) -> None:
         rows = turnings.filter([pl.col(name) == value for name, value in variant._asdict().items()])
         x = 0.14 * (i - 2.5)
         likely = rows.filter(pl.col("draws") >= 0.05 * pl.col("draws").sum().over("streams"))
-        for streams, some in likely.group_by("streams"):
+        for streams, some in likely.group_by("streams", maintain_order=True):
             at = _place(some["tau_ms"])
             axis.plot([float(str(streams[0])) + x] * 2, [at.min(), at.max()], color=f"C{i // 2}", lw=0.8)
         means = rows.filter(pl.col("of_means"))
@@ -119,16 +118,21 @@ def draw_signs(signs: Mapping[Place, int], places: Sequence[str], words: tuple[s
     return figure
 
 
-def write_figures(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, folder: Path) -> None:
-    """Writes the three figures as SVG."""
-    plt.switch_backend("svg")
+def _signs_of_steps(cells: Cells) -> Figure:
     falls = {place: sign for place, (_, sign) in steps(cells).items()}
     between = [f"{a:g} to {b:g} ms" for a, b in itertools.pairwise(RTTS)]
+    return draw_signs(falls, between, ("surely falls", "undecided", "surely rises"))
+
+
+def _signs_of_curvatures(cells: Cells) -> Figure:
     at = [f"{rtt:g} ms" for rtt in RTTS[1:-1]]
-    drawn = {
-        "transitions": draw(turnings, shapes),
-        "curvature": draw_signs(curvatures(cells), at, ("surely concave", "undecided", "surely convex")),
-        "steps": draw_signs(falls, between, ("surely falls", "undecided", "surely rises")),
+    return draw_signs(curvatures(cells), at, ("surely concave", "undecided", "surely convex"))
+
+
+def figures(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame) -> dict[str, Callable[[], Figure]]:
+    """The figures by the names of their files, each to be drawn by a call."""
+    return {
+        "transitions": partial(draw, turnings, shapes),
+        "curvature": partial(_signs_of_curvatures, cells),
+        "steps": partial(_signs_of_steps, cells),
     }
-    for name, figure in drawn.items():
-        save(figure, folder / f"{name}.svg")

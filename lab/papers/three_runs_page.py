@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from lab.papers.cells import Cells
+from lab.papers.cells import RTTS, Cells
 from lab.papers.claims import Claims, Growth, Ratio, Transition
-from lab.papers.earlier import BUILD, RTTS, keys
+from lab.papers.earlier import BUILD, keys
 from lab.papers.page import comparison_table, number
 from lab.papers.shipped import entries, points, repeated_rises
 from lab.papers.three_runs import curvatures, judge_earlier, judge_transitions, steps

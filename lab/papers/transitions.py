@@ -15,6 +15,8 @@ from fullpipe.transition.samples import group
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from lab.papers.cells import CAPACITY_GBPS, RTTS
+
 Floats = NDArray[np.float64]
 Branch = Literal["both", "concave", "convex"]
 _LARGEST = 1.001
@@ -129,6 +131,12 @@ def transitions(rtt_ms: Floats, scaled: Floats, counted: Branch = "both") -> Flo
     for rows in np.array_split(order, max(1, len(order) // _ALIKE)):
         found[rows] = _alike(rtt_ms, np.vstack([scaled[:1], scaled[rows]]), counted)[1:]
     return found
+
+
+def transition_of_means(means: Floats, modality: str, variant: Variant) -> float:
+    """The transition RTT (ms) of a profile's means at the papers' RTTs (Gb/s) by one variant."""
+    scale = CAPACITY_GBPS[modality] if variant.scaled_by == "capacity" else _LARGEST * means.max()
+    return float(transitions(np.array(RTTS), means[None] / scale, variant.counted)[0])
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """ICCCN's figures of UDT, from the kept runs: 1b (traces), 3 (profiles), 7 (NAKs) and 9 (Poincaré maps)."""
 
 from collections.abc import Callable
-from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
 from fullpipe.dynamics import drop_ramp
@@ -11,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from lab.papers.figures import save, side_by_side
+from lab.papers.drawing import side_by_side
 from lab.papers.keep import Kept
 
 CAMPAIGN = "papers-udt"
@@ -111,11 +109,3 @@ FIGURES: dict[str, Callable[[Kept], Figure]] = {
     "icccn-07": naks_figure,
     "icccn-09": maps_figure,
 }
-
-
-def write_figures(kept: Kept, folder: Path) -> None:
-    """Writes every figure of UDT as SVG."""
-    plt.switch_backend("svg")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in FIGURES.items():
-        save(draw(kept), folder / f"{name}.svg")

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from lab.papers.__main__ import HOST_NOISE_MS
 from lab.papers.cells import Value
-from lab.papers.claims import Clause, Untested, read_claims
+from lab.papers.claims import HOST_NOISE_MS, Clause, Untested, read_claims
 from lab.papers.compare import MIN_RUNS
 from planted import Planter, plant
 

@@ -7,8 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import ROOT
-from lab.papers.__main__ import HOST_NOISE_MS
-from lab.papers.claims import Ratio, read_claims
+from lab.papers.claims import HOST_NOISE_MS, Ratio, read_claims
 from lab.papers.earlier import DRAWS, read_earlier, read_fits
 from lab.papers.keep import Kept
 from lab.papers.three_runs import judge_earlier, judge_transitions, steps

@@ -1,7 +1,5 @@
 """What three runs of each cell say of the papers: planted truths and falsehoods, and the kept fits."""
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -18,7 +16,6 @@ from lab.papers.earlier import (
     turnings_of,
 )
 from lab.papers.three_runs import curvatures, judge_earlier, judge_transitions, moderated, steps
-from lab.papers.three_runs_figures import write_figures
 from lab.papers.three_runs_page import shape_of
 from lab.papers.transitions import VARIANTS, Variant, grows, sample, transitions, turning
 from planted import RTTS, Planter, crossing, plant
@@ -228,9 +225,3 @@ def test_shapes_in_words() -> None:
     assert of((11.8, 22.6, "dual", 1.0), (22.6, 45.6, "dual", 0.2)) == ("dual", (11.8, 45.6))
     assert of((0.4, 11.8, "convex", 1.0), (11.8, 22.6, "dual", 0.2)) == ("cannot say", None)
     assert of((0.4, 11.8, "convex", 0.01), (11.8, 22.6, "dual", 0.02)) == ("none", None)
-
-
-def test_the_three_figures_are_drawn(tmp_path: Path) -> None:
-    write_figures(EARLIER, *read_fits(), tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {"transitions.svg", "curvature.svg", "steps.svg"}
-    assert "surely rises" in (tmp_path / "steps.svg").read_text()

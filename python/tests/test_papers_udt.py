@@ -1,4 +1,4 @@
-"""What is kept of UDT's runs, and ICCCN's figures of it."""
+"""What is kept of UDT's runs."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,6 @@ import polars as pl
 import synthetic
 from conftest import campaign_of
 from lab.papers.keep import Kept, pack
-from lab.papers.udt import FIGURES, write_figures
 
 from fullpipe.campaign import expand
 
@@ -45,10 +44,3 @@ def test_naks_of_the_sender_are_kept_by_second(tmp_path: Path) -> None:
     traces = Kept.read(tmp_path / "kept").traces
     assert traces.filter(pl.col("naks").is_null() != pl.col("id").str.starts_with("cubic")).is_empty()
     assert traces.height == 80
-
-
-def test_the_figures_are_drawn_from_what_is_kept(tmp_path: Path) -> None:
-    write_figures(Kept.read(), tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {f"{name}.svg" for name in FIGURES}
-    assert "22.6 ms" in (tmp_path / "icccn-09.svg").read_text()
-    assert "366" in (tmp_path / "icccn-03.svg").read_text()

@@ -1,0 +1,36 @@
+"""Every figure that is drawn from what the repository keeps."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from lab.papers import profile_figures, three_runs_figures, udt
+from lab.papers.drawing import save
+from lab.papers.earlier import read_earlier, read_fits
+from lab.papers.keep import Kept
+from lab.papers.profiles import all_profiles
+
+
+def figures(kept: Kept) -> dict[str, Callable[[], Figure]]:
+    """The figures by the names of their files, each to be drawn by a call."""
+    earlier = read_earlier()
+    profiles = all_profiles(kept.cells, earlier)
+    return {
+        **{name: partial(draw, profiles) for name, draw in profile_figures.FIGURES.items()},
+        **{name: partial(draw, kept) for name, draw in udt.FIGURES.items()},
+        **three_runs_figures.figures(earlier, *read_fits()),
+    }
+
+
+def write_figures(kept: Kept, folder: Path) -> list[Path]:
+    """Writes every figure as SVG, and returns the files."""
+    plt.switch_backend("svg")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, draw in figures(kept).items():
+        files.append(folder / f"{name}.svg")
+        save(draw(), files[-1])
+    return files
