@@ -115,6 +115,7 @@ papers: kernel
 	@for name in $(PAPERS); do \
 		$(FULLPIPE) campaign run campaigns/papers-$$name.toml --out runs/papers-$$name; done
 	@.venv/bin/python3 -m lab.papers pack --build $$(git rev-parse --short HEAD) $(PAPERS:%=runs/papers-%)
+	@.venv/bin/python3 -m lab.papers fit
 	@.venv/bin/python3 -m lab.papers judge
 	@.venv/bin/python3 -m lab.papers draw
 	@.venv/bin/python3 -m lab.papers figures runs

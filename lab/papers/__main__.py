@@ -1,9 +1,9 @@
 """`python -m lab.papers`: keeps runs, judges the papers' claims on them, and draws the papers' figures.
 
 python -m lab.papers pack --build COMMIT runs/papers-*   # adds campaigns to lab/papers/records
+python -m lab.papers fit                                 # fits the kept profiles that are new: 10 s each
 python -m lab.papers judge                               # writes the verdicts from what is kept
 python -m lab.papers draw                                # draws the figures of what is kept
-python -m lab.papers fit                                 # fits the earlier grid: half an hour
 python -m lab.papers figures runs                        # draws the figures that need whole records
 python -m lab.papers mounts runs/icccn17-mounts runs/cp  # draws mounts over long paths beside copies
 python -m lab.papers disks runs/icccn17-disks            # draws files from XFS to XFS
@@ -16,9 +16,12 @@ from pathlib import Path
 from fullpipe.errors import FullpipeError
 
 from lab.papers import findings, page, three_runs_page
+from lab.papers.cells import FOLDER
 from lab.papers.claims import HOST_NOISE_MS, read_claims
 from lab.papers.earlier import read_earlier, read_fits, write_fits
-from lab.papers.keep import FOLDER, Kept, pack
+from lab.papers.fits import Fits
+from lab.papers.keep import Kept, pack
+from lab.papers.profiles import fit_profiles, kept_profiles
 from lab.papers.three_runs import judge_earlier
 from lab.papers.verdicts import judge
 
@@ -35,7 +38,7 @@ def texts(kept: Kept, root: Path = Path()) -> dict[Path, str]:
         root: The folder of the repository.
     """
     claims = read_claims()
-    judged = judge(kept.cells, claims, HOST_NOISE_MS)
+    judged = judge(kept.cells, claims, HOST_NOISE_MS, Fits.read())
     earlier = (read_earlier(), *read_fits(), claims)
     text = page.insert((root / PAGE).read_text(), page.verdicts(claims, judged, kept.runs))
     table = findings.table(judged, judge_earlier(*earlier))
@@ -55,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     packing.add_argument("--add", action="store_true", help="keep the campaigns' earlier records, too")
     commands.add_parser("judge", help="write the verdicts of the kept runs into docs/explanation")
     commands.add_parser("draw", help="draw the figures of what is kept")
-    commands.add_parser("fit", help="fit the profiles of the earlier grid, and keep that")
+    fitting = commands.add_parser("fit", help="fit the kept profiles that are new, and keep that")
+    fitting.add_argument("--earlier", action="store_true", help="the earlier grid, too: half an hour")
     drawing = commands.add_parser("figures", help="draw the figures that need whole records")
     drawing.add_argument("runs", type=Path, help="folder with papers-traces and papers-sizes")
     mounting = commands.add_parser("mounts", help="draw rates of mounts against RTT, beside copies")
@@ -64,6 +68,15 @@ def _parser() -> argparse.ArgumentParser:
     storing = commands.add_parser("disks", help="draw rates of files from XFS to XFS")
     storing.add_argument("disks", type=Path, help="the records of campaigns/icccn17-disks.toml")
     return parser
+
+
+def _fit(earlier: bool) -> None:
+    fits = Fits.read()
+    profiles = kept_profiles(Kept.read().cells)
+    fits.write(fit_profiles(profiles, fits, lambda name: print(f"fits {name}", flush=True)))
+    print(f"{FOLDER.name} has the fits of {len(profiles)} profiles")
+    if earlier:
+        write_fits()
 
 
 def _figures(runs: Path) -> None:
@@ -96,7 +109,7 @@ def main() -> int:
 
             print(f"wrote {len(write_figures(Kept.read(), PAGE.with_suffix('')))} figures")
         elif arguments.command == "fit":
-            write_fits()
+            _fit(arguments.earlier)
         elif arguments.command == "mounts":
             from lab.papers.mounts import write_figure
 

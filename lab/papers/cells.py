@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from fullpipe.errors import FullpipeError
 from numpy.typing import NDArray
 
+FOLDER = Path(__file__).parent / "records"
+"""The folder of the kept runs and fits."""
 Floats = NDArray[np.float64]
 Value = str | int | float
 Where = Mapping[str, Value]

@@ -129,7 +129,6 @@ class Transition(_Clause):
     test: Literal["transition"]
     tau_ms: float
     streams: list[int]
-    overlap: bool
 
 
 class Growth(_Clause):
@@ -137,7 +136,6 @@ class Growth(_Clause):
 
     test: Literal["growth"]
     along: dict[str, list[Value]]
-    overlap: bool
 
 
 class Untested(_Clause):

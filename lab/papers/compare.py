@@ -10,16 +10,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from fullpipe.confidence import interval, p_not_below, ratio
-from fullpipe.transition import fit_dual_sigmoid, fit_shape
 from numpy.typing import NDArray
 from scipy import stats
+
+from lab.papers.fits import FittedShape
 
 Floats = NDArray[np.float64]
 
 MIN_RUNS = 10
 """The fewest runs of a cell that a verdict may rest on."""
-_SHAPE_DRAWS = 4000
-"""Simulated profiles per p-value of a shape: the smallest p-value is 1/4001, below 0.05 / 160 after Holm."""
 
 
 @dataclass(frozen=True)
@@ -177,28 +176,20 @@ def share(label: str, events: Sequence[bool], note: str = "") -> Part:
     return Part(label, n, k / n, float(low), float(high), holds, fails, note=note)
 
 
-def shape(label: str, rtt_ms: Floats, rates: Floats, wanted: str) -> Part:
-    """Tests whether a profile has a shape: the runs must exclude all others for it, or it against it."""
-    counts = np.unique(rtt_ms, return_counts=True)[1]
-    if len(counts) < 4 or counts.min() < MIN_RUNS:
-        return Part(label, int(counts.min(initial=0)) if len(counts) else 0)
-    fit = fit_shape(rtt_ms, rates, draws=_SHAPE_DRAWS)
+def shape(label: str, n: int, found: FittedShape | None, wanted: str) -> Part:
+    """Tests whether a profile has a shape: the runs must exclude all others for it, or it against it.
 
-    def best(is_wanted: bool) -> float:
-        return max((s.p_value or 0.0) for s in fit.splits if (s.shape == wanted) == is_wanted)
-
-    words = "no profile fits that is concave, then convex" if fit.shape == "none" else " or ".join(fit.shapes)
-    turning = (
-        ""
-        if fit.between_ms is None
-        else f", turning between {fit.between_ms[0]:g} and {fit.between_ms[1]:g} ms"
-    )
+    Args:
+        label: The part's conditions.
+        n: The fewest runs at an RTT.
+        found: The shapes that the runs allow; None if an RTT has too few of them.
+        wanted: The shape.
+    """
+    if found is None:
+        return Part(label, n)
+    words = " or ".join(found.shapes) or "no profile fits that is concave, then convex"
+    if found.between_ms is not None:
+        words += f", turning between {found.between_ms[0]:g} and {found.between_ms[1]:g} ms"
     # A curve that no shape fits refutes the wanted one, and shows none.
-    holds = 1.0 if fit.shape == "none" else best(False)
-    return Part(label, int(counts.min()), p_holds=holds, p_fails=best(True), note=words + turning)
-
-
-def transition_ms(rtt_ms: Floats, rates: Floats, overlap: bool, capacity: float | None = None) -> float:
-    """The papers' transition RTT (ms) of one replicate of a profile; NaN if there is none."""
-    found = fit_dual_sigmoid(rtt_ms, rates, capacity=capacity, overlap=overlap).papers_tau_t_ms
-    return math.nan if found is None else found
+    holds = found.largest_p(wanted, others=True) if found.shapes else 1.0
+    return Part(label, n, p_holds=holds, p_fails=found.largest_p(wanted), note=words)

@@ -13,17 +13,12 @@ import numpy as np
 import polars as pl
 from fullpipe.transition import fit_shape
 
-from lab.papers.cells import CAPACITY_GBPS, Cells, Where
-from lab.papers.keep import FOLDER
-from lab.papers.transitions import VARIANTS, sample, turning
+from lab.papers.cells import CAPACITY_GBPS, FOLDER, Cells, Where
+from lab.papers.fits import SHAPE_DRAWS, turnings
 
 GRIDS = Path(__file__).parents[2] / "python" / "tests" / "data"
 """Goodputs in Mb/s by seed; the model is tested on them, too."""
 BUILD = "ca56f8f"
-DRAWS = 2000
-"""Simulated profiles for each transition RTT: the smallest p-value is 1/2001, below 0.05 / 80 after Holm."""
-SHAPE_DRAWS = 4000
-"""Simulated profiles for each p-value of a shape, as for the kept runs."""
 _RTT_MS = {"400us": 0.4}
 TURNINGS = {
     "cc": pl.String(), "streams": pl.Int64(), "buffer": pl.String(), "counted": pl.String(),
@@ -73,15 +68,7 @@ def profile(cells: Cells, key: Key) -> tuple[np.ndarray, np.ndarray]:
 
 def turnings_of(cells: Cells, key: Key) -> list[tuple[object, ...]]:
     """The rows of :data:`TURNINGS` of a profile."""
-    of = sample(*profile(cells, key))
-    found: list[tuple[object, ...]] = []
-    for variant in VARIANTS:
-        turned = turning(of, variant, CAPACITY_GBPS["10gige"], DRAWS)
-        for tau in of.rtt_ms.tolist():
-            count = int((turned.draws == tau).sum())
-            if count or tau == turned.tau_ms:
-                found.append((*key, *variant, tau, tau == turned.tau_ms, count))
-    return found
+    return [(*key, *row) for row in turnings(*profile(cells, key), CAPACITY_GBPS["10gige"])]
 
 
 def shapes_of(cells: Cells, key: Key) -> list[tuple[object, ...]]:

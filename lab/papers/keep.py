@@ -12,9 +12,8 @@ from fullpipe.model import decompose
 from fullpipe.runs import Runs
 from numpy.typing import NDArray
 
-from lab.papers.cells import AXES, Cells
+from lab.papers.cells import AXES, FOLDER, Cells
 
-FOLDER = Path(__file__).parent / "records"
 MAX_BYTES = 20_000_000
 """The most that the kept files may take together."""
 QUANTITIES: dict[str, pl.DataType] = {

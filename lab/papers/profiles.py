@@ -1,16 +1,17 @@
 """The profiles of 1 GB that figures and fits show: ten runs of each cell where they are kept, else three."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from lab.papers.cells import RTTS, Cells, Floats, Value
+from lab.papers.cells import CAPACITY_GBPS, RTTS, Cells, Floats, Value
 from lab.papers.claims import HOST_NOISE_MS, read_claims
 from lab.papers.compare import MIN_RUNS
+from lab.papers.fits import KINDS, Fits
 
 
 class Key(NamedTuple):
@@ -113,6 +114,28 @@ def by_origin(profiles: Profiles) -> tuple[dict[Key, Profile], dict[Key, Profile
     for key, profile in profiles.items():
         split[not profile.is_kept][key] = profile
     return split
+
+
+def fit_profiles(profiles: Profiles, fits: Fits, tell: Callable[[str], object]) -> dict[str, str]:
+    """Makes the fits of profiles that are missing, and names all of them, by their digests.
+
+    Args:
+        profiles: The profiles.
+        fits: What is known, to which new fits are added.
+        tell: Called with the name of each profile that is fitted.
+    """
+    labels: dict[str, str] = {}
+    for key, one in profiles.items():
+        name = f"{key.cc} × {key.streams}, {key.buffer}, {key.modality}"
+        capacity = CAPACITY_GBPS[key.modality]
+        digests = fits.digests(one.rtt_ms, one.gbps, one.by_seed, capacity)
+        if not all(digest in fits.known[kind] for kind, digest in zip(KINDS, digests, strict=True)):
+            tell(name)
+        fits.shape(one.rtt_ms, one.gbps)
+        fits.transitions(one.by_seed, capacity)
+        fits.turnings(one.rtt_ms, one.gbps, capacity)
+        labels |= dict.fromkeys(digests, name)
+    return labels
 
 
 def runs_in_words(profiles: Profiles) -> str:

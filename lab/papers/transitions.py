@@ -133,10 +133,17 @@ def transitions(rtt_ms: Floats, scaled: Floats, counted: Branch = "both") -> Flo
     return found
 
 
+def scaled(rates: Floats, capacity: float, variant: Variant) -> Floats:
+    """Throughputs of shape (rows, RTTs), each row scaled to (0, 1) as a variant has it."""
+    return rates / (
+        capacity if variant.scaled_by == "capacity" else _LARGEST * rates.max(axis=1, keepdims=True)
+    )
+
+
 def transition_of_means(means: Floats, modality: str, variant: Variant) -> float:
     """The transition RTT (ms) of a profile's means at the papers' RTTs (Gb/s) by one variant."""
-    scale = CAPACITY_GBPS[modality] if variant.scaled_by == "capacity" else _LARGEST * means.max()
-    return float(transitions(np.array(RTTS), means[None] / scale, variant.counted)[0])
+    of = scaled(means[None], CAPACITY_GBPS[modality], variant)
+    return float(transitions(np.array(RTTS), of, variant.counted)[0])
 
 
 @dataclass(frozen=True)
@@ -176,9 +183,8 @@ def turning(of: Sample, variant: Variant, capacity: float, draws: int, seed: int
         draws: The number of simulated profiles.
         seed: Seeds the simulation.
     """
-    means = draw(of, draws, seed)
-    scale = capacity if variant.scaled_by == "capacity" else _LARGEST * means.max(axis=1, keepdims=True)
-    found = transitions(of.rtt_ms, means / scale, variant.counted)
+    means = scaled(draw(of, draws, seed), capacity, variant)
+    found = transitions(of.rtt_ms, means, variant.counted)
     return Turning(float(found[0]), found[1:])
 
 

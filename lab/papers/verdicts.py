@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from lab.papers.cells import Cells, Floats, Where
+from lab.papers.cells import CAPACITY_GBPS, RTTS, Cells, Floats, Where
 from lab.papers.claims import (
     Claim,
     Claims,
@@ -31,8 +30,9 @@ from lab.papers.compare import (
     shape,
     share,
     spread_of,
-    transition_ms,
 )
+from lab.papers.fits import Fits, FittedShape
+from lab.papers.transitions import VARIANTS, Variant, grows
 
 Verdict = Literal["agrees", "differs", "cannot say"]
 ALPHA = 0.05
@@ -108,34 +108,60 @@ def _correlation(cells: Cells, clause: Correlation, label: str, where: Where) ->
     return correlation(label, points[:, 0], points[:, 1], clause.bounds)
 
 
-def _transitions(cells: Cells, where: Where, overlap: bool) -> dict[int, float]:
-    found = cells.profiles(where)
-    return {seed: transition_ms(*profile, overlap) for seed, profile in found.items() if len(profile[0]) >= 4}
+@dataclass(frozen=True)
+class Reading:
+    """How profiles are fitted.
+
+    Attributes:
+        fits: The fits that are known.
+        variant: The reading of the papers' estimator of the transition RTT.
+    """
+
+    fits: Fits = field(default_factory=Fits)
+    variant: Variant = VARIANTS[0]
+
+    def transitions(self, cells: Cells, where: Where) -> dict[int, float]:
+        """The transition RTT (ms) of every seed that has all of the papers' RTTs."""
+        found = {seed: rates for seed, (rtts, rates) in cells.profiles(where).items() if tuple(rtts) == RTTS}
+        if not found:
+            return {}
+        capacity = CAPACITY_GBPS[str(where["modality"])]
+        taus = self.fits.transitions(np.array(list(found.values())), capacity)[self.variant]
+        return dict(zip(found, taus.tolist(), strict=True))
+
+    def shape(self, cells: Cells, where: Where) -> tuple[int, FittedShape | None]:
+        """The fewest runs of a profile at an RTT, and the shapes that they allow if they are enough."""
+        rows = cells.pick(where, free=("rtt_ms",))
+        counts = rows.group_by("rtt_ms").len()["len"].to_list()
+        n = min(counts, default=0)
+        if len(counts) < len(RTTS) or n < MIN_RUNS:
+            return n, None
+        return n, self.fits.shape(rows["rtt_ms"].to_numpy(), rows["goodput_gbps"].to_numpy())
 
 
-def _replicates(cells: Cells, wheres: Sequence[Where], overlap: bool) -> list[list[float]]:
+def _replicates(cells: Cells, wheres: Sequence[Where], reading: Reading) -> list[list[float]]:
     """The transition RTTs of one seed at each of the conditions, for every seed that has all of them."""
-    by_condition = [_transitions(cells, where, overlap) for where in wheres]
+    by_condition = [reading.transitions(cells, where) for where in wheres]
     seeds = set.intersection(*(set(found) for found in by_condition)) if by_condition else set()
     return [[found[seed] for found in by_condition] for seed in sorted(seeds)]
 
 
-def _transition(cells: Cells, clause: Transition, label: str, where: Where) -> Part:
-    found = _replicates(cells, [{**where, "streams": n} for n in clause.streams], clause.overlap)
+def _transition(cells: Cells, clause: Transition, label: str, where: Where, reading: Reading) -> Part:
+    found = _replicates(cells, [{**where, "streams": n} for n in clause.streams], reading)
     middle: list[float] = np.median(found, axis=0).tolist() if found else []
     note = ", ".join(f"n = {n}: {tau:g} ms" for n, tau in zip(clause.streams, middle, strict=bool(found)))
     return share(label, [all(tau == clause.tau_ms for tau in one) for one in found], note)
 
 
-def _growth(cells: Cells, clause: Growth, label: str, where: Where) -> Part:
+def _growth(cells: Cells, clause: Growth, label: str, where: Where, reading: Reading) -> Part:
     ((axis, values),) = clause.along.items()
-    found = _replicates(cells, [{**where, axis: value} for value in values], clause.overlap)
-    taus = [float(stats.kendalltau(np.arange(len(one)), one).statistic) for one in found]
-    # Kendall's coefficient is undefined, NaN, where all values are equal: nothing grows.
-    return share(label, [tau > 0 for tau in taus])
+    found = _replicates(cells, [{**where, axis: value} for value in values], reading)
+    return share(label, grows(np.array(found)).tolist() if found else [])
 
 
-def parts(cells: Cells, clause: Clause, defaults: Mapping[str, str | int | float]) -> list[Part]:
+def parts(
+    cells: Cells, clause: Clause, defaults: Mapping[str, str | int | float], reading: Reading
+) -> list[Part]:
     """Every comparison of a clause."""
     found: list[Part] = []
     for label, where in clause.parts(dict(defaults)):
@@ -148,13 +174,11 @@ def parts(cells: Cells, clause: Clause, defaults: Mapping[str, str | int | float
         elif isinstance(clause, Correlation):
             found.append(_correlation(cells, clause, label, where))
         elif isinstance(clause, Shape):
-            rows = cells.pick(where, free=("rtt_ms",))
-            rtt, rates = rows["rtt_ms"].to_numpy(), rows["goodput_gbps"].to_numpy()
-            found.append(shape(label, rtt, rates, clause.shape))
+            found.append(shape(label, *reading.shape(cells, where), clause.shape))
         elif isinstance(clause, Transition):
-            found.append(_transition(cells, clause, label, where))
+            found.append(_transition(cells, clause, label, where, reading))
         elif isinstance(clause, Growth):
-            found.append(_growth(cells, clause, label, where))
+            found.append(_growth(cells, clause, label, where, reading))
     return found
 
 
@@ -176,12 +200,28 @@ def corrected(found: Sequence[tuple[Clause, Sequence[Part]]]) -> list[Judged]:
     return judged
 
 
-def judge_claim(cells: Cells, claim: Claim, defaults: Mapping[str, str | int | float]) -> list[Judged]:
-    """Judges the clauses of one claim."""
-    return corrected([(clause, parts(cells, clause, defaults)) for clause in claim.clause])
+def judge_claim(
+    cells: Cells,
+    claim: Claim,
+    defaults: Mapping[str, str | int | float],
+    reading: Reading | None = None,
+) -> list[Judged]:
+    """Judges the clauses of one claim; by default with new fits, and the sum of errors as printed."""
+    reading = reading or Reading()
+    return corrected([(clause, parts(cells, clause, defaults, reading)) for clause in claim.clause])
 
 
-def judge(cells: Cells, claims: Claims, host_noise_ms: float) -> dict[str, list[Judged]]:
+def judge(
+    cells: Cells, claims: Claims, host_noise_ms: float, fits: Fits | None = None
+) -> dict[str, list[Judged]]:
     """Judges every claim on runs with this host noise (mean pause in ms; 0 for hosts that never pause)."""
     defaults = claims.defaults | {"host_noise_ms": host_noise_ms}
-    return {claim.name: judge_claim(cells, claim, defaults) for claim in claims.claim}
+    reading = Reading(fits or Fits())
+    return {claim.name: judge_claim(cells, claim, defaults, reading) for claim in claims.claim}
+
+
+def judge_by_variant(
+    cells: Cells, claim: Claim, defaults: Mapping[str, str | int | float], fits: Fits
+) -> dict[Variant, list[Judged]]:
+    """Judges a claim by every reading of the papers' estimator, each corrected by itself."""
+    return {variant: judge_claim(cells, claim, defaults, Reading(fits, variant)) for variant in VARIANTS}

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 from conftest import ROOT
 from lab.papers.claims import HOST_NOISE_MS, Ratio, read_claims
-from lab.papers.earlier import DRAWS, read_earlier, read_fits
+from lab.papers.earlier import read_earlier, read_fits
+from lab.papers.fits import DRAWS, Fits
 from lab.papers.keep import Kept
 from lab.papers.three_runs import judge_earlier, judge_transitions, steps
 from lab.papers.three_runs_page import shape_of
@@ -30,7 +31,7 @@ FINDINGS = _words("findings.md")
 
 @pytest.fixture(scope="module")
 def kept() -> dict[str, list[Judged]]:
-    return judge(Kept.read().cells, CLAIMS, HOST_NOISE_MS)
+    return judge(Kept.read().cells, CLAIMS, HOST_NOISE_MS, Fits.read())
 
 
 @pytest.fixture(scope="module")
