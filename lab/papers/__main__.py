@@ -15,13 +15,14 @@ from pathlib import Path
 
 from fullpipe.errors import FullpipeError
 
-from lab.papers import findings, page, three_runs_page
+from lab.papers import findings, page, profiles_page, three_runs_page
 from lab.papers.cells import FOLDER
 from lab.papers.claims import HOST_NOISE_MS, read_claims
 from lab.papers.earlier import read_earlier, read_fits, write_fits
 from lab.papers.fits import Fits
 from lab.papers.keep import Kept, pack
 from lab.papers.profiles import fit_profiles, kept_profiles
+from lab.papers.shapes import Evidence
 from lab.papers.three_runs import judge_earlier
 from lab.papers.verdicts import judge
 
@@ -38,13 +39,22 @@ def texts(kept: Kept, root: Path = Path()) -> dict[Path, str]:
         root: The folder of the repository.
     """
     claims = read_claims()
-    judged = judge(kept.cells, claims, HOST_NOISE_MS, Fits.read())
+    fits = Fits.read()
+    judged = judge(kept.cells, claims, HOST_NOISE_MS, fits)
     earlier = (read_earlier(), *read_fits(), claims)
+    evidence = Evidence.of(kept.cells, fits)
     text = page.insert((root / PAGE).read_text(), page.verdicts(claims, judged, kept.runs))
+    text = page.insert(text, profiles_page.section(claims, evidence))
     table = findings.table(judged, judge_earlier(*earlier))
     return {
         PAGE: page.insert(text, three_runs_page.section(*earlier)),
-        COMPARISONS: f"{page.comparisons(claims, judged)}\n{three_runs_page.comparisons(*earlier)}",
+        COMPARISONS: "\n".join(
+            [
+                page.comparisons(claims, judged),
+                profiles_page.comparisons(evidence),
+                three_runs_page.comparisons(*earlier),
+            ]
+        ),
         FINDINGS: page.insert((root / FINDINGS).read_text(), table),
     }
 

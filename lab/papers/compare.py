@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from fullpipe.confidence import interval, p_not_below, ratio
+from fullpipe.transition.spread import moderate
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -19,6 +20,9 @@ Floats = NDArray[np.float64]
 
 MIN_RUNS = 10
 """The fewest runs of a cell that a verdict may rest on."""
+
+_FLOOR = 2 * 1e-3**2
+"""The least variance of the logarithm of a ratio: each run is known to a thousandth at best."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,33 @@ def ratio_of(label: str, over: Sequence[Floats], under: Sequence[Floats], bounds
         found = level(label, logs, Bounds(float(np.log(max(bounds.low, 0.0))), float(np.log(bounds.high))))
     estimate, low, high = (math.exp(x) for x in (found.estimate, found.low, found.high))
     return replace(found, estimate=estimate, low=low, high=high)
+
+
+def moderated(labels: Sequence[str], logs: Sequence[Floats], bounds: Sequence[Bounds]) -> list[Part]:
+    """Compares ratios with their ranges: Student's t on logarithms, with moderated variances.
+
+    Few runs do not tell their spread, so each ratio borrows from the others, as far as they are alike.
+
+    Args:
+        labels: The conditions of each ratio.
+        logs: The logarithms of each ratio, one for each seed.
+        bounds: The range of each ratio.
+    """
+    own = np.array([len(some) - 1.0 for some in logs])
+    spread = moderate(np.array([np.var(some, ddof=1) for some in logs]), own, np.full(len(logs), _FLOOR))
+    found = []
+    for label, some, variance, of in zip(labels, logs, spread.variance, bounds, strict=True):
+        n, mean = len(some), float(np.mean(some))
+        df = min(float(spread.lent_df) + n - 1, float(own.sum()))
+        error = float(np.sqrt(variance / n))
+        low, high = np.exp(mean + np.array([-1, 1]) * stats.t.ppf(0.975, df) * error)
+
+        def p_at_most(bound: float, mean: float = mean, error: float = error, df: float = df) -> float:
+            return float(stats.t.sf((mean - np.log(bound)) / error, df))
+
+        holds, fails = between(of, p_at_most)
+        found.append(Part(label, n, float(np.exp(mean)), float(low), float(high), holds, fails))
+    return found
 
 
 def spread_of(label: str, after: Floats, before: Floats, bounds: Bounds) -> Part:

@@ -7,21 +7,23 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from lab.papers import profile_figures, three_runs_figures, udt
+from lab.papers import profile_figures, shape_figures, udt
 from lab.papers.drawing import save
-from lab.papers.earlier import read_earlier, read_fits
+from lab.papers.earlier import read_earlier
+from lab.papers.fits import Fits
 from lab.papers.keep import Kept
 from lab.papers.profiles import all_profiles
+from lab.papers.shapes import Evidence
 
 
 def figures(kept: Kept) -> dict[str, Callable[[], Figure]]:
     """The figures by the names of their files, each to be drawn by a call."""
-    earlier = read_earlier()
-    profiles = all_profiles(kept.cells, earlier)
+    profiles = all_profiles(kept.cells, read_earlier())
+    evidence = Evidence.of(kept.cells, Fits.read())
     return {
         **{name: partial(draw, profiles) for name, draw in profile_figures.FIGURES.items()},
         **{name: partial(draw, kept) for name, draw in udt.FIGURES.items()},
-        **three_runs_figures.figures(earlier, *read_fits()),
+        **{name: partial(draw, evidence) for name, draw in shape_figures.FIGURES.items()},
     }
 
 

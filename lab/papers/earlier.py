@@ -1,8 +1,8 @@
 """The earlier grid: profiles of 1 GB with three runs of each cell, and what was fitted to them.
 
 Its runs are of build ca56f8f (21 November 2026, kernel 6.12) on hosts that never pause, so they may not be
-mixed with the kept runs. The fits take minutes: `python -m lab.papers fit` makes them, and keeps them in
-`lab/papers/records`; tests make some again, and compare.
+mixed with the kept runs. The fits take minutes: `python -m lab.papers fit --earlier` makes them, and keeps
+them in `lab/papers/records`; tests make some again, and compare.
 """
 
 import csv

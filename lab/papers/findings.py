@@ -4,7 +4,8 @@
 from collections.abc import Mapping, Sequence
 
 from lab.papers.page import ours
-from lab.papers.three_runs_page import counts, span
+from lab.papers.three_runs import counts
+from lab.papers.three_runs_page import span
 from lab.papers.verdicts import Judged
 
 BEGIN = "<!-- Written by `python -m lab.papers judge`: do not edit this table. -->"

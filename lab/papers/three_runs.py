@@ -5,51 +5,25 @@ their variances are moderated (Smyth 2004), as those of a profile's RTTs are. Tr
 compared with simulated profiles that have the errors of the measured means.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
-from fullpipe.transition import second_differences
-from fullpipe.transition.spread import moderate
-from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from lab.papers.cells import Cells, Value
 from lab.papers.claims import Claim, Claims, Clause, Growth, Ratio, Shape, Transition
-from lab.papers.compare import Bounds, Floats, Part, between
+from lab.papers.compare import Floats, Part, moderated
 from lab.papers.transitions import VARIANTS, Variant, grows
-from lab.papers.verdicts import ALPHA, Judged, corrected
+from lab.papers.verdicts import Judged, corrected
 
 CLAIMS = ("S1", "S3", "S6", "M", "L", "W")
 """The claims whose cells the grid has."""
-_FLOOR = 2 * 1e-3**2
-"""The least variance of the logarithm of a ratio: each run is known to a thousandth at best."""
 
 
-def moderated(labels: Sequence[str], logs: Floats, bounds: Sequence[Bounds]) -> list[Part]:
-    """Compares ratios with their ranges: Student's t on logarithms, with moderated variances.
-
-    Args:
-        labels: The conditions of each ratio.
-        logs: The logarithm of each seed's ratio, of shape (ratios, seeds).
-        bounds: The range of each ratio.
-    """
-    n = logs.shape[1]
-    own = np.full(len(logs), n - 1.0)
-    spread = moderate(logs.var(axis=1, ddof=1), own, np.full(len(logs), _FLOOR))
-    df = min(float(spread.lent_df) + n - 1, float(own.sum()))
-    found = []
-    for label, mean, variance, of in zip(labels, logs.mean(axis=1), spread.variance, bounds, strict=True):
-        error = float(np.sqrt(variance / n))
-        low, high = np.exp(mean + np.array([-1, 1]) * stats.t.ppf(0.975, df) * error)
-
-        def p_at_most(bound: float, mean: float = mean, error: float = error) -> float:
-            return float(stats.t.sf((mean - np.log(bound)) / error, df))
-
-        holds, fails = between(of, p_at_most)
-        found.append(Part(label, n, float(np.exp(mean)), float(low), float(high), holds, fails))
-    return found
+def counts(judged: Judged) -> str:
+    """How many comparisons show a clause, leave it open, and show the contrary."""
+    holds, fails = sum(judged.holds), sum(judged.fails)
+    return f"{holds} / {len(judged.parts) - holds - fails} / {fails}"
 
 
 def _ratios(
@@ -67,7 +41,7 @@ def _ratios(
                 logs.append(np.log(a) - np.log(b))
                 bounds.append(clause.bounds)
         counts.append(len(labels) - before)
-    parts = iter(moderated(labels, np.array(logs), bounds))
+    parts = iter(moderated(labels, logs, bounds))
     return [(clause, [next(parts) for _ in range(n)]) for clause, n in zip(clauses, counts, strict=True)]
 
 
@@ -169,59 +143,3 @@ def judge_earlier(
             judged = corrected(_ratios(cells, clauses, defaults))
         found |= {(claim.name, number): one for number, one in zip(numbers, judged, strict=True)}
     return found
-
-
-class Place(NamedTuple):
-    """A profile over 10GigE at one of its RTTs, or between two of them."""
-
-    cc: str
-    streams: int
-    buffer: str
-    place: int
-    """The number of the step from one RTT to the next, or of the inner RTT, from 0 on."""
-
-
-def _profiles(cells: Cells) -> Iterator[tuple[tuple[str, int, str], Floats, Floats]]:
-    """Each profile over 10GigE: its key, its RTTs (ms), and its rates (Gb/s) of shape (seeds, RTTs)."""
-    ten = cells.runs.filter(pl.col("modality") == "10gige")
-    for (cc, streams, buffer), runs in sorted(ten.group_by("cc", "streams", "buffer")):
-        by_seed = runs.sort("rtt_ms", "seed")
-        rtts = by_seed["rtt_ms"].unique().sort().to_numpy()
-        rates = by_seed["goodput_gbps"].to_numpy().reshape(len(rtts), -1).T
-        yield (str(cc), int(streams), str(buffer)), rtts, rates
-
-
-def steps(cells: Cells) -> dict[Place, tuple[Part, int]]:
-    """Every step from one RTT to the next: the ratio; +1 if it surely rises, -1 if it surely falls, or 0.
-
-    Both directions of all steps of all profiles are one family for Holm's correction.
-    """
-    places, labels, logs = [], [], []
-    for key, rtts, rates in _profiles(cells):
-        for i in range(len(rtts) - 1):
-            places.append(Place(*key, i))
-            labels.append(f"{rtts[i]:g} to {rtts[i + 1]:g} ms")
-            logs.append(np.log(rates[:, i + 1] / rates[:, i]))
-    clause = Ratio(says="", source="", printed="", test="ratio", high=1.0)
-    parts = moderated(labels, np.array(logs), [clause.bounds] * len(labels))
-    (judged,) = corrected([(clause, parts)])
-    signs = [int(fails) - int(holds) for holds, fails in zip(judged.holds, judged.fails, strict=True)]
-    return dict(zip(places, zip(parts, signs, strict=True), strict=True))
-
-
-def curvatures(cells: Cells) -> dict[Place, int]:
-    """The curvature of each profile at each inner RTT: +1 if surely convex, -1 if surely concave, else 0.
-
-    Second differences of the means, with Student's t and the moderated errors of each profile. Those of all
-    profiles are one family for Holm's correction.
-    """
-    places, p_values, signs = [], [], []
-    for key, rtts, rates in _profiles(cells):
-        found = second_differences(np.tile(rtts, len(rates)), rates.ravel())
-        assert found.z is not None
-        for i, z in enumerate(found.z.tolist()):
-            places.append(Place(*key, i))
-            p_values.append(2 * float(stats.t.sf(abs(z), found.df)))
-            signs.append(int(np.sign(z)))
-    sure = multipletests(p_values, ALPHA, method="holm")[0].tolist()
-    return {place: sign * int(one) for place, sign, one in zip(places, signs, sure, strict=True)}

@@ -11,10 +11,10 @@ from lab.papers.claims import HOST_NOISE_MS, Ratio, read_claims
 from lab.papers.earlier import read_earlier, read_fits
 from lab.papers.fits import DRAWS, Fits
 from lab.papers.keep import Kept
-from lab.papers.three_runs import judge_earlier, judge_transitions, steps
-from lab.papers.three_runs_page import shape_of
+from lab.papers.shapes import Evidence, shape_of, steps
+from lab.papers.three_runs import judge_earlier, judge_transitions
 from lab.papers.transitions import VARIANTS
-from lab.papers.verdicts import Judged, judge
+from lab.papers.verdicts import Judged, judge, judge_by_variant
 
 from fullpipe.model.decompose import LEVEL_SHARE
 
@@ -178,22 +178,20 @@ def test_streams(kept: dict[str, list[Judged]], three: dict[tuple[str, int], Jud
 
 def test_no_reading_of_the_estimator_gives_all_of_the_values() -> None:
     (claim,) = (one for one in CLAIMS.claim if one.name == "S3")
-    defaults = CLAIMS.defaults | {"host_noise_ms": 0.0}
+    quiet = CLAIMS.defaults | {"host_noise_ms": 0.0}
     turnings = read_fits()[0]
-    by_variant = [
-        [one.verdict for one in judge_transitions(turnings, claim, defaults, variant)] for variant in VARIANTS
-    ]
-    assert len(VARIANTS) == 6
-    assert all("differs" in verdicts[:6] for verdicts in by_variant)
-    torn = [
-        index
-        for index, some in enumerate(zip(*by_variant, strict=True))
-        if {"agrees", "differs"} <= set(some)
-    ]
-    assert (
-        f"for {len(torn)} of the {len(claim.clause)} clauses one reading agrees where another differs"
-        in FINDINGS
-    )
+    three = {variant: judge_transitions(turnings, claim, quiet, variant) for variant in VARIANTS}
+    noisy = CLAIMS.defaults | {"host_noise_ms": HOST_NOISE_MS}
+    ten = judge_by_variant(Kept.read().cells, claim, noisy, Fits.read())
+    assert len(ten) == len(three) == 6
+    for by_variant in (three, ten):
+        verdicts = [[one.verdict for one in judged] for judged in by_variant.values()]
+        assert all("differs" in some[:6] for some in verdicts)
+        torn = sum({"agrees", "differs"} <= set(some) for some in zip(*verdicts, strict=True))
+        assert (
+            f"for {torn} of the {len(claim.clause)} clauses one reading agrees where another differs"
+            in FINDINGS
+        )
 
 
 def test_how_sure_the_transitions_are(three: dict[tuple[str, int], Judged]) -> None:
@@ -211,8 +209,13 @@ def test_how_sure_the_transitions_are(three: dict[tuple[str, int], Judged]) -> N
     assert set(taus.removesuffix(" ms").split(", ")) == {"91.6"}
 
 
-def test_the_shape_turns_before_the_sigmoid() -> None:
-    turnings, shapes = read_fits()
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return Evidence.of(Kept.read().cells, Fits.read())
+
+
+def test_the_shape_turns_before_the_sigmoid(evidence: Evidence) -> None:
+    turnings, shapes = evidence.turnings, evidence.shapes
     printed = turnings.filter(
         pl.col("of_means"), *[pl.col(name) == value for name, value in VARIANTS[0]._asdict().items()]
     )
@@ -227,8 +230,8 @@ def test_the_shape_turns_before_the_sigmoid() -> None:
     assert f"puts all {len(turns)} at {tau:g} ms" in FINDINGS
 
 
-def test_rises() -> None:
-    found = steps(read_earlier())
+def test_rises(evidence: Evidence) -> None:
+    found = steps(evidence.profiles)
     sure = {place[:3] for place, (_, sign) in found.items() if sign > 0}
     profiles = {place[:3] for place in found}
     assert f"Of {len(profiles)} profiles, {len(sure)} surely rise at some step, all of H-TCP" in FINDINGS

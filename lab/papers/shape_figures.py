@@ -1,8 +1,7 @@
-"""Draws what three runs of each cell say of profiles: transition RTTs, curvature, rises and falls."""
+"""Draws what profiles say: transition RTTs, curvature, rises and falls."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,11 +11,12 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from lab.papers.cells import RTTS, Cells
+from lab.papers.cells import RTTS
 from lab.papers.claims import Transition, read_claims
 from lab.papers.drawing import STREAMS
 from lab.papers.profile_figures import BUFFERS
-from lab.papers.three_runs import Place, curvatures, steps
+from lab.papers.profiles import Key, Profiles
+from lab.papers.shapes import Evidence, Place, curvatures, steps
 from lab.papers.transitions import VARIANTS
 
 _MARKS = {"both": "o", "concave": "v", "convex": "^"}
@@ -72,16 +72,22 @@ def _panel(axis: Axes, turnings: pl.DataFrame, shapes: pl.DataFrame) -> None:
         )
 
 
-def draw(turnings: pl.DataFrame, shapes: pl.DataFrame) -> Figure:
+def _runs(profiles: Profiles, cc: str, buffer: str) -> str:
+    """The numbers of runs of a cell in words, for the profiles of a panel."""
+    found = [one.n for key, one in profiles.items() if (key.cc, key.buffer) == (cc, buffer)]
+    return " and ".join(str(n) for n in sorted(set(found), reverse=True)) + " runs"
+
+
+def transitions(evidence: Evidence) -> Figure:
     """Transition RTT against the number of streams: a panel for each buffer and congestion control."""
     figure, axes = plt.subplots(3, 3, figsize=(9, 8), sharex=True, sharey=True)
     for row, (buffer, name) in zip(axes, BUFFERS.items(), strict=True):
         for axis, cc in zip(row, ("cubic", "htcp", "scalable"), strict=True):
             of = (pl.col("cc") == cc) & (pl.col("buffer") == buffer)
-            _panel(axis, turnings.filter(of), shapes.filter(of))
+            _panel(axis, evidence.turnings.filter(of), evidence.shapes.filter(of))
             if cc == "cubic":
                 _printed(axis, buffer)
-            axis.set_title(f"{cc}, {name}")
+            axis.set_title(f"{cc}, {name}: {_runs(evidence.profiles, cc, buffer)}")
             axis.set_yticks(range(len(RTTS)), [f"{rtt:g}" for rtt in RTTS])
             axis.set_xticks(STREAMS)
     for axis in axes[-1]:
@@ -93,46 +99,68 @@ def draw(turnings: pl.DataFrame, shapes: pl.DataFrame) -> Figure:
     return figure
 
 
-def draw_signs(signs: Mapping[Place, int], places: Sequence[str], words: tuple[str, str, str]) -> Figure:
+_COLOURS = {-1: ("#1f77b4", "#a9c9e2"), 0: ("0.72", "0.93"), 1: ("#ff7f0e", "#ffc993")}
+"""The colour of each sign: of kept runs, and of the earlier grid's."""
+
+
+def _signs(
+    signs: Mapping[Place, int], places: Sequence[str], words: Sequence[str], profiles: Profiles
+) -> Figure:
     """Signs by place and number of streams: a panel for each buffer and congestion control.
 
     Args:
         signs: -1, 0 or 1 for each place.
         places: The names of the places.
         words: What the three signs mean.
+        profiles: The profiles, whose number of runs sets the tone of the colours.
     """
-    figure, axes = plt.subplots(3, 4, figsize=(9, 6), sharex=True, sharey=True)
-    colours = ListedColormap(["C0", "0.92", "C1"])
+    figure, axes = plt.subplots(3, 4, figsize=(9, 6.2), sharex=True, sharey=True)
+    colours = ListedColormap([colour for pair in _COLOURS.values() for colour in pair])
     for row, (buffer, name) in zip(axes, BUFFERS.items(), strict=True):
         for axis, cc in zip(row, ("cubic", "htcp", "scalable", "bbr"), strict=True):
-            of = [[signs[Place(cc, n, buffer, i)] for n in STREAMS] for i in range(len(places))]
+            few = [not profiles[Key(cc, n, buffer)].is_kept for n in STREAMS]
+            of = [
+                [
+                    2 * (1 + signs[Place(cc, n, buffer, i)]) + is_few
+                    for n, is_few in zip(STREAMS, few, strict=True)
+                ]
+                for i in range(len(places))
+            ]
             edges = np.arange(len(STREAMS) + 1) + 0.5, np.arange(len(places) + 1) - 0.5
-            axis.pcolormesh(*edges, of, cmap=colours, vmin=-1, vmax=1, edgecolors="white", lw=1)
+            axis.pcolormesh(*edges, of, cmap=colours, vmin=0, vmax=5, edgecolors="white", lw=1)
             axis.set_title(f"{cc}, {name}", fontsize=7)
             axis.set_yticks(range(len(places)), places)
             axis.set_xticks(STREAMS)
     for axis in axes[-1]:
         axis.set_xlabel("streams")
-    patches = [Patch(color=colours(i), label=word) for i, word in enumerate(words)]
+    kinds = ((0, "10 runs of a cell or more"), (1, "3 runs of a cell"))
+    patches = [
+        Patch(color=pair[i], label=f"{word}, {kind}")
+        for i, kind in kinds
+        for word, pair in zip(words, _COLOURS.values(), strict=True)
+    ]
+    # By columns: one sign in each.
+    patches = [patches[i + 3 * j] for i in range(3) for j in range(2)]
     figure.legend(handles=patches, loc="outside lower center", ncols=3)
     return figure
 
 
-def _signs_of_steps(cells: Cells) -> Figure:
-    falls = {place: sign for place, (_, sign) in steps(cells).items()}
+def steps_figure(evidence: Evidence) -> Figure:
+    """Where profiles surely rise and fall from one RTT to the next."""
+    falls = {place: sign for place, (_, sign) in steps(evidence.profiles).items()}
     between = [f"{a:g} to {b:g} ms" for a, b in itertools.pairwise(RTTS)]
-    return draw_signs(falls, between, ("surely falls", "undecided", "surely rises"))
+    return _signs(falls, between, ("surely falls", "undecided", "surely rises"), evidence.profiles)
 
 
-def _signs_of_curvatures(cells: Cells) -> Figure:
+def curvature_figure(evidence: Evidence) -> Figure:
+    """Where profiles are surely concave and convex."""
+    signs = {place: one.sign for place, one in curvatures(evidence.profiles).items()}
     at = [f"{rtt:g} ms" for rtt in RTTS[1:-1]]
-    return draw_signs(curvatures(cells), at, ("surely concave", "undecided", "surely convex"))
+    return _signs(signs, at, ("surely concave", "undecided", "surely convex"), evidence.profiles)
 
 
-def figures(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame) -> dict[str, Callable[[], Figure]]:
-    """The figures by the names of their files, each to be drawn by a call."""
-    return {
-        "transitions": partial(draw, turnings, shapes),
-        "curvature": partial(_signs_of_curvatures, cells),
-        "steps": partial(_signs_of_steps, cells),
-    }
+FIGURES: dict[str, Callable[[Evidence], Figure]] = {
+    "transitions": transitions,
+    "curvature": curvature_figure,
+    "steps": steps_figure,
+}
