@@ -41,18 +41,19 @@ def texts(kept: Kept, root: Path = Path()) -> dict[Path, str]:
     claims = read_claims()
     fits = Fits.read()
     judged = judge(kept.cells, claims, HOST_NOISE_MS, fits)
-    earlier = (read_earlier(), *read_fits(), claims)
+    earlier = read_earlier()
+    three = judge_earlier(earlier, *read_fits(), claims)
     evidence = Evidence.of(kept.cells, fits)
     text = page.insert((root / PAGE).read_text(), page.verdicts(claims, judged, kept.runs))
     text = page.insert(text, profiles_page.section(claims, evidence))
-    table = findings.table(judged, judge_earlier(*earlier))
+    table = findings.table(judged, three)
     return {
-        PAGE: page.insert(text, three_runs_page.section(*earlier)),
+        PAGE: page.insert(text, three_runs_page.section(earlier, three)),
         COMPARISONS: "\n".join(
             [
                 page.comparisons(claims, judged),
                 profiles_page.comparisons(evidence),
-                three_runs_page.comparisons(*earlier),
+                three_runs_page.comparisons(three),
             ]
         ),
         FINDINGS: page.insert((root / FINDINGS).read_text(), table),

@@ -48,12 +48,11 @@ class Cells:
         """
         conditions = [pl.col(name) == value for name, value in where.items()]
         found = self.runs.filter(*conditions).sort(*free, "seed")
-        for axis in AXES:
-            values = found[axis].unique().to_list()
-            if axis not in free and len(values) > 1:
-                raise MixedRunsError(
-                    f"a cell mixes runs of {axis} {', '.join(map(str, sorted(values)))}: {where}"
-                )
+        fixed = [axis for axis in AXES if axis not in free]
+        mixed = found.select(pl.col(fixed).n_unique() > 1).row(0, named=True) if len(found) else {}
+        for axis in (axis for axis, is_mixed in mixed.items() if is_mixed):
+            values = sorted(found[axis].unique().to_list())
+            raise MixedRunsError(f"a cell mixes runs of {axis} {', '.join(map(str, values))}: {where}")
         if found.select(pl.struct(*free, "seed").is_duplicated().any()).item():
             raise MixedRunsError(f"a cell has two runs of one seed: {where}")
         return found

@@ -132,6 +132,17 @@ def ratio_of(label: str, over: Sequence[Floats], under: Sequence[Floats], bounds
     return replace(found, estimate=estimate, low=low, high=high)
 
 
+def holm(p_values: Sequence[float], alpha: float) -> list[bool]:
+    """Which of many tests are significant, with at most this probability of any wrong one (Holm 1979)."""
+    p = np.array(p_values)
+    order = np.argsort(p, kind="stable")
+    passes = p[order] <= alpha / np.arange(len(p), 0, -1)
+    found = np.zeros(len(p), dtype=bool)
+    # From the first that fails on, none passes.
+    found[order] = np.logical_and.accumulate(passes)
+    return [bool(one) for one in found]
+
+
 def moderated(labels: Sequence[str], logs: Sequence[Floats], bounds: Sequence[Bounds]) -> list[Part]:
     """Compares ratios with their ranges: Student's t on logarithms, with moderated variances.
 

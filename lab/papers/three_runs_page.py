@@ -3,13 +3,11 @@
 
 from collections.abc import Mapping
 
-import polars as pl
-
 from lab.papers.cells import Cells
-from lab.papers.claims import Claims, Growth, Ratio, Transition
+from lab.papers.claims import Growth, Ratio, Transition
 from lab.papers.earlier import BUILD, keys
 from lab.papers.page import comparison_table, number
-from lab.papers.three_runs import counts, judge_earlier
+from lab.papers.three_runs import counts
 from lab.papers.verdicts import Judged
 
 BEGIN = (
@@ -40,9 +38,8 @@ def _verdicts(judged: Mapping[tuple[str, int], Judged]) -> list[str]:
     return lines
 
 
-def section(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, claims: Claims) -> str:
-    """The part of docs/explanation/papers.md that is written from the earlier grid."""
-    judged = judge_earlier(cells, turnings, shapes, claims)
+def section(cells: Cells, judged: Mapping[tuple[str, int], Judged]) -> str:
+    """The part of docs/explanation/papers.md that is written from the earlier grid and its verdicts."""
     lines = [
         BEGIN,
         "",
@@ -53,14 +50,14 @@ def section(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, claims: 
     return "\n".join(lines)
 
 
-def comparisons(cells: Cells, turnings: pl.DataFrame, shapes: pl.DataFrame, claims: Claims) -> str:
-    """The part of the comparisons' page that is written from the earlier grid."""
+def comparisons(judged: Mapping[tuple[str, int], Judged]) -> str:
+    """The part of the comparisons' page that is written from the earlier grid's verdicts."""
     lines = [
         "## On three runs of each cell",
         "",
         "Build and tests: [three runs of each cell](papers.md#three-runs-of-each-cell). The p-values are uncorrected.",
     ]
-    for (name, index), one in judge_earlier(cells, turnings, shapes, claims).items():
+    for (name, index), one in judged.items():
         lines += ["", f"### {name}.{index}, three runs", "", f"{one.clause.says} **{one.verdict}**", ""]
         lines += comparison_table(one.parts)
     return "\n".join([*lines, ""])
