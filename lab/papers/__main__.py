@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fullpipe.errors import FullpipeError
 
-from lab.papers import findings, page, profiles_page, three_runs_page
+from lab.papers import findings, loss, page, profiles_page, three_runs_page
 from lab.papers.cells import FOLDER
 from lab.papers.claims import HOST_NOISE_MS, read_claims
 from lab.papers.earlier import read_earlier, read_fits, write_fits
@@ -23,6 +23,7 @@ from lab.papers.fits import Fits
 from lab.papers.keep import Kept, pack
 from lab.papers.profiles import fit_profiles, kept_profiles
 from lab.papers.shapes import Evidence
+from lab.papers.shipped import entries
 from lab.papers.three_runs import judge_earlier
 from lab.papers.verdicts import judge
 
@@ -46,6 +47,7 @@ def texts(kept: Kept, root: Path = Path()) -> dict[Path, str]:
     evidence = Evidence.of(kept.cells, fits)
     text = page.insert((root / PAGE).read_text(), page.verdicts(claims, judged, kept.runs))
     text = page.insert(text, profiles_page.section(claims, evidence))
+    text = page.insert(text, loss.section(loss.points(entries(), kept.cells)))
     table = findings.table(judged, three)
     return {
         PAGE: page.insert(text, three_runs_page.section(earlier, three)),

@@ -7,13 +7,15 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from lab.papers import profile_figures, shape_figures, udt
+from lab.papers import loss_figure, profile_figures, shape_figures, udt
 from lab.papers.drawing import save
 from lab.papers.earlier import read_earlier
 from lab.papers.fits import Fits
 from lab.papers.keep import Kept
+from lab.papers.loss import points
 from lab.papers.profiles import all_profiles
 from lab.papers.shapes import Evidence
+from lab.papers.shipped import entries
 
 
 def figures(kept: Kept) -> dict[str, Callable[[], Figure]]:
@@ -24,6 +26,7 @@ def figures(kept: Kept) -> dict[str, Callable[[], Figure]]:
         **{name: partial(draw, profiles) for name, draw in profile_figures.FIGURES.items()},
         **{name: partial(draw, kept) for name, draw in udt.FIGURES.items()},
         **{name: partial(draw, evidence) for name, draw in shape_figures.FIGURES.items()},
+        "scw-loss": partial(loss_figure.draw, points(entries(), kept.cells)),
     }
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ class Entry:
         kind: "lossy", "deep" (clean, a queue of one BDP or more), or "shallow" (clean, less).
         cc: The congestion control, or "udt".
         name: The transport and the path in words.
+        path: The path's `rate_bps`, `queue_bdp`, `mtu` and `loss`.
+        streams: The number of streams.
         rtt_ms: The RTTs (ms).
         n: The number of runs at each.
         mean_bps: The mean rate at each (bit/s).
@@ -35,6 +37,8 @@ class Entry:
     kind: str
     cc: str
     name: str
+    path: Mapping[str, float]
+    streams: int
     rtt_ms: tuple[float, ...]
     n: tuple[int, ...]
     mean_bps: tuple[float, ...]
@@ -61,9 +65,8 @@ def entries(file: Path = PROFILE) -> list[Entry]:
                 f"{path['mtu']:,} bytes, loss {path.get('loss', 0.0):g}"
             )
             sd = tuple(np.nan if s is None else float(s) for s in one["sd_bps"])
-            yield Entry(
-                kind, transport["cc"], name, tuple(one["rtt_ms"]), tuple(one["n"]), tuple(one["mean_bps"]), sd
-            )
+            rtts, n, means = (tuple(one[key]) for key in ("rtt_ms", "n", "mean_bps"))
+            yield Entry(kind, transport["cc"], name, path, transport["streams"], rtts, n, means, sd)
 
     return list(read())
 

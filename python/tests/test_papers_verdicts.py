@@ -163,6 +163,7 @@ def test_runs_without_the_quantity_are_not_left_out() -> None:
     assert part.note == "1 of 21 runs have no value"
 
 
+@pytest.mark.usefixtures("frozen_garbage")
 def test_holm_is_that_of_statsmodels() -> None:
     random = np.random.default_rng(2)
     for trial in range(40):
