@@ -1,4 +1,4 @@
-"""ICCCN's figures of UDT, from the kept runs: 1b (traces), 3 (profiles), 7 (NAKs) and 9 (Poincaré maps)."""
+"""Figures of UDT, from the kept runs: ICCCN's 1b, 3, 7 and 9 (traces, profiles, NAKs, maps); one of ours."""
 
 from collections.abc import Callable
 
@@ -103,9 +103,32 @@ def maps_figure(kept: Kept) -> Figure:
     return figure
 
 
+def dynamics_figure(kept: Kept) -> Figure:
+    """Throughput of each run, over the mean of its cell, against its exponent and its variation over time."""
+    figure, axes = side_by_side(2, 6.5)
+    axes[0].set_ylabel("throughput over the cell's mean")
+    runs = runs_of(kept).with_columns(
+        (pl.col("goodput_gbps") / pl.col("goodput_gbps").mean().over("mtu", "rtt_ms")).alias("relative")
+    )
+    for i, ((mtu, rtt), cell) in enumerate(
+        runs.sort("mtu", "rtt_ms").group_by("mtu", "rtt_ms", maintain_order=True)
+    ):
+        for axis, name in zip(axes, ("exponent", "variation"), strict=True):
+            known = cell.filter(pl.col(name).is_not_null())
+            label = f"{rtt:g} ms, {mtu:,} bytes"
+            axis.plot(known[name], known["relative"], "o", ms=3, color=f"C{i}", label=label)
+    axes[0].set_xlabel("Lyapunov exponent, 1/s")
+    axes[1].set_xlabel("standard deviation over mean, of seconds")
+    for axis in axes:
+        axis.set_title("udt, runs of 100 s")
+    axes[1].legend(fontsize=5.5)
+    return figure
+
+
 FIGURES: dict[str, Callable[[Kept], Figure]] = {
     "icccn-01b": traces_figure,
     "icccn-03": profiles_figure,
     "icccn-07": naks_figure,
     "icccn-09": maps_figure,
+    "udt-dynamics": dynamics_figure,
 }
