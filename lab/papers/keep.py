@@ -9,6 +9,7 @@ from fullpipe import read_runs
 from fullpipe.dynamics import drop_ramp, lyapunov, poincare, resample, traces
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.model import decompose
+from fullpipe.record import list_records, read_header
 from fullpipe.runs import Runs
 from numpy.typing import NDArray
 
@@ -36,7 +37,9 @@ _LABELS: dict[str, pl.DataType] = {
     "id": pl.String(),
     "seed": pl.Int64(),
     "kernel_version": pl.String(),
+    "machine": pl.String(),
 }
+"""What else is known of a run. `machine` is the name of the host that made it; null if that was not kept."""
 _TEXT = ("modality", "host", "kernel", "cc", "buffer", "program")
 _INTEGERS = ("mtu", "streams", "size_gb")
 RUNS: dict[str, pl.DataType] = {
@@ -73,14 +76,7 @@ class Kept:
     @classmethod
     def read(cls, folder: Path = FOLDER) -> "Kept":
         """Reads what is kept; nothing is kept before the first campaign."""
-        files = {"runs": RUNS, "traces": TRACES}
-        frames = [
-            pl.read_parquet(folder / f"{name}.parquet")
-            if (folder / f"{name}.parquet").exists()
-            else pl.DataFrame(schema=schema)
-            for name, schema in files.items()
-        ]
-        return cls(*frames)
+        return cls(_read(folder / "runs.parquet", RUNS), _read(folder / "traces.parquet", TRACES))
 
     def write(self, folder: Path = FOLDER) -> int:
         """Writes both files and returns their size in bytes.
@@ -105,6 +101,24 @@ class Kept:
             for draft in drafts.values():
                 draft.unlink(missing_ok=True)
         return size
+
+
+def _read(file: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    """A kept file; columns that it lacks, since they were added later, are null."""
+    found = pl.read_parquet(file) if file.exists() else pl.DataFrame(schema=schema)
+    lacks = [pl.lit(None, kind).alias(name) for name, kind in schema.items() if name not in found.columns]
+    return found.with_columns(lacks).select(schema.keys())
+
+
+def _machines(folder: Path) -> dict[str, str]:
+    """The name of the host that made each run, by the run's name, as far as the records have it."""
+    found: dict[str, str] = {}
+    for file in list_records(folder):
+        header = read_header(file) or {}
+        host = (header.get("real") or {}).get("host")
+        if isinstance(host, str):
+            found[header["id"]] = host
+    return found
 
 
 def dynamics(aggregate_bps: NDArray[np.float64]) -> dict[str, float | None]:
@@ -204,13 +218,14 @@ def read_campaign_records(folder: Path, build: str) -> Kept:
     runs = read_runs(folder)
     if runs.runs.is_empty():
         raise RecordError(f"{folder}: has no runs; run its campaign first")
-    rows, traced = [], [pl.DataFrame(schema=TRACES)]
+    rows, traced, machines = [], [pl.DataFrame(schema=TRACES)], _machines(folder)
     for row in _axes(runs.runs, build).iter_rows(named=True):
         found: dict[str, float | None] = {}
         if row["duration_s"]:
             found, trace = _traced(runs, row["id"])
             traced.append(trace)
-        rows.append({"campaign": folder.name} | dict.fromkeys(QUANTITIES) | row | found)
+        labels = {"campaign": folder.name, "machine": machines.get(row["id"])}
+        rows.append(labels | dict.fromkeys(QUANTITIES) | row | found)
     return Kept(pl.DataFrame(rows, schema=RUNS), pl.concat(traced))
 
 

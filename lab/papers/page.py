@@ -118,7 +118,20 @@ def origin(runs: pl.DataFrame) -> str:
     cells = runs.group_by(AXES).agg(pl.col("seed").n_unique())["seed"]
     seeds = "–".join(str(n) for n in dict.fromkeys((cells.min(), cells.max())))
     campaigns = ", ".join(f"`{name}`" for name in sorted(runs["campaign"].unique()))
-    return f"{runs.height} runs of {campaigns} are kept: fullpipe {programs}, guest kernel {kernels}, {seeds} seeds of a cell."
+    kept = f"{runs.height} runs of {campaigns} are kept: fullpipe {programs}, guest kernel {kernels}, {seeds} seeds of a cell."
+    return f"{kept} {_machine(runs['machine'])}"
+
+
+def _machine(machines: pl.Series) -> str:
+    """One sentence that says which machines made the kept runs, as far as that is kept."""
+    unknown = machines.null_count()
+    if unknown == len(machines):
+        return "Which machine made them is not kept."
+    names = machines.drop_nulls()
+    known = ", ".join(f"{name} ({(names == name).sum()} runs)" for name in sorted(names.unique()))
+    return f"They were made on {known}" + (
+        f"; of {unknown} runs the machine is not kept." if unknown else "."
+    )
 
 
 def verdicts(claims: Claims, judged: Mapping[str, Sequence[Judged]], runs: pl.DataFrame) -> str:

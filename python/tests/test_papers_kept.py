@@ -71,6 +71,7 @@ def test_packed_runs_have_their_conditions_and_traces(tmp_path: Path) -> None:
         }
     ]  # fmt: skip
     assert kept.runs["seed"].to_list() == [1, 2, 3, 1, 2, 3]
+    assert kept.runs["machine"].to_list() == ["synthetic"] * 6
     assert set(kept.traces["id"]) == set(kept.runs.filter(pl.col("campaign") == "timed")["id"])
     seconds = kept.traces.group_by("id", "stream").len()
     assert seconds.height == 6
@@ -141,6 +142,24 @@ def test_dynamics_of_a_trace() -> None:
         assert found["exponent"] is None and found["exponent_size"] is None
         assert found["variation"] == pytest.approx(few.std(ddof=1) / few.mean())
         assert found["map_width"] is not None
+
+
+def test_the_page_names_the_machine_as_far_as_it_is_kept(tmp_path: Path) -> None:
+    into = tmp_path / "kept"
+    pack([_campaign(tmp_path / "one", 'size = "1GB"')], "0123456", into)
+    new = Kept.read(into).runs
+    assert page.origin(new).endswith(" They were made on synthetic (3 runs).")
+    # Files that were written before the machine was kept do not have the column.
+    old = new.drop("machine").with_columns(pl.lit("two").alias("campaign"))
+    old.write_parquet(into / "runs.parquet")
+    read = Kept.read(into).runs
+    assert read.columns == list(keep.RUNS)
+    assert page.origin(read).endswith(" Which machine made them is not kept.")
+    both = pl.concat([new, read])
+    assert page.origin(both).endswith(" on synthetic (3 runs); of 3 runs the machine is not kept.")
+    # Another campaign is packed beside them.
+    pack([tmp_path / "one"], "0123456", into)
+    assert Kept.read(into).runs["machine"].to_list() == ["synthetic"] * 3 + [None] * 3
 
 
 def test_what_is_written_goes_between_the_marks() -> None:
