@@ -46,6 +46,7 @@ def texts(kept: Kept, root: Path = Path()) -> dict[Path, str]:
     three = judge_earlier(earlier, *read_fits(), claims)
     evidence = Evidence.of(kept.cells, fits)
     text = page.insert((root / PAGE).read_text(), page.verdicts(claims, judged, kept.runs))
+    text = page.insert(text, page.summary(claims, judged, three))
     text = page.insert(text, profiles_page.section(claims, evidence))
     text = page.insert(text, loss.section(loss.points(entries(), kept.cells)))
     table = findings.table(judged, three)

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from lab.papers.page import ours
+from lab.papers.page import found_on, ours
 from lab.papers.three_runs import counts
 from lab.papers.three_runs_page import span
 from lab.papers.verdicts import Judged
@@ -15,11 +15,6 @@ _HEAD = ["| clause | | the paper | here | verdict |", "|---|---|---|---|---|"]
 
 def _row(name: str, one: Judged, found: str) -> str:
     return f"| {name} | {one.clause.says} | {one.clause.printed} | {found} | **{one.verdict}** |"
-
-
-def _has_ten(judged: Judged) -> bool:
-    """Whether kept runs decide a clause, or have ten runs of each of its cells and cannot."""
-    return judged.verdict != "cannot say" or all(part.p_holds is not None for part in judged.parts)
 
 
 def _remarks(judged: Mapping[tuple[str, int], Judged], lines: Sequence[str]) -> list[str]:
@@ -51,7 +46,7 @@ def table(kept: Mapping[str, Sequence[Judged]], three: Mapping[tuple[str, int], 
     ]
     lines += ["that show the contrary):", "", *_HEAD]
     for (name, index), one in three.items():
-        if one.verdict != "cannot say" and not _has_ten(on_kept[name, index]):
+        if found_on(on_kept[name, index], one)[1]:
             ratios = "" if span(one) == "–" else f"{span(one)} (ratio); "
             lines.append(_row(f"{name}.{index}", one, f"{ratios}{counts(one)}"))
     return "\n".join([*lines, *_remarks(on_kept, lines), "", END])

@@ -2,6 +2,7 @@
 """Writes verdicts as Markdown: a table of clauses for each claim, and a second page with every comparison."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import polars as pl
@@ -13,6 +14,8 @@ from lab.papers.verdicts import ALPHA, Judged
 
 BEGIN = "<!-- Written by `python -m lab.papers judge`: do not edit what follows. -->"
 END = "<!-- The end of what `python -m lab.papers judge` writes. -->"
+SUMMARY_BEGIN = "<!-- The summary, written by `python -m lab.papers judge`: do not edit this table. -->"
+SUMMARY_END = "<!-- The end of the summary. -->"
 _FEW = 3
 """The most comparisons that are named."""
 _UNITS = {"goodput_gbps": " Gb/s", "ramp_s": " s", "exponent": " /s", "exponent_size": " /s"}
@@ -117,8 +120,9 @@ def origin(runs: pl.DataFrame) -> str:
     kernels = ", ".join(sorted(runs["kernel_version"].unique()))
     cells = runs.group_by(AXES).agg(pl.col("seed").n_unique())["seed"]
     seeds = "–".join(str(n) for n in dict.fromkeys((cells.min(), cells.max())))
-    campaigns = ", ".join(f"`{name}`" for name in sorted(runs["campaign"].unique()))
-    kept = f"{runs.height} runs of {campaigns} are kept: fullpipe {programs}, guest kernel {kernels}, {seeds} seeds of a cell."
+    counts = runs.group_by("campaign").len().sort("campaign")
+    campaigns = ", ".join(f"{n:,} of `{name}`" for name, n in counts.iter_rows())
+    kept = f"{runs.height:,} runs are kept ({campaigns}): fullpipe {programs}, guest kernel {kernels}, {seeds} seeds of a cell."
     return f"{kept} {_machine(runs['machine'])}"
 
 
@@ -148,6 +152,62 @@ def verdicts(claims: Claims, judged: Mapping[str, Sequence[Judged]], runs: pl.Da
     for claim in claims.claim:
         lines += _section(claim, judged[claim.name])
     return "\n".join([*lines, "", END])
+
+
+def _slug(heading: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def _numbers(decided: Sequence[tuple[int, str, bool]], verdict: str) -> str:
+    """The numbers of the clauses with a verdict; those that rest on three runs stand apart."""
+    kept, few = (
+        ", ".join(str(number) for number, one, is_few in decided if one == verdict and is_few == wanted)
+        for wanted in (False, True)
+    )
+    return "; ".join(filter(None, (kept, few and f"on three runs {few}")))
+
+
+def summary(
+    claims: Claims, judged: Mapping[str, Sequence[Judged]], three: Mapping[tuple[str, int], Judged]
+) -> str:
+    """The table at the top of docs/explanation/papers.md: the verdicts of each claim, by numbers of clauses.
+
+    Args:
+        claims: The claims.
+        judged: The verdicts on kept runs.
+        three: The verdicts on the earlier grid, for clauses that kept runs leave open.
+    """
+    lines = [
+        SUMMARY_BEGIN,
+        "",
+        "| claim | agree | differ | cannot say | not measured |",
+        "|---|---|---|---|---|",
+    ]
+    for claim in claims.claim:
+        decided = [
+            (number, *found_on(one, three.get((claim.name, number))))
+            for number, one in enumerate(judged[claim.name], 1)
+        ]
+        heading = f"{claim.name}: {claim.title}"
+        cells = [
+            _numbers(decided, verdict) for verdict in ("agrees", "differs", "cannot say", "not measured")
+        ]
+        lines.append(f"| [{heading}](#{_slug(heading)}) | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", SUMMARY_END])
+
+
+def found_on(kept: Judged, three: Judged | None) -> tuple[str, bool]:
+    """The verdict on a clause, and whether it rests on the earlier grid's three runs.
+
+    Those count if they decide the clause, and kept runs neither do nor have ten of each of its cells.
+    """
+    has_ten = kept.verdict != "cannot say" or (
+        bool(kept.parts) and all(part.p_holds is not None for part in kept.parts)
+    )
+    if three is None or three.verdict == "cannot say" or has_ten:
+        return _verdict(kept), False
+    return three.verdict, True
 
 
 def _p(p: float | None) -> str:

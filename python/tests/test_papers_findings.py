@@ -1,6 +1,7 @@
 """Numbers in the prose of docs/explanation/findings.md follow from kept runs, or stand on the linked page."""
 
 import json
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -11,6 +12,7 @@ from lab.papers.claims import HOST_NOISE_MS, Ratio, read_claims
 from lab.papers.earlier import read_earlier, read_fits
 from lab.papers.fits import DRAWS, Fits
 from lab.papers.keep import Kept
+from lab.papers.page import found_on, summary
 from lab.papers.shapes import Evidence, shape_of, steps
 from lab.papers.three_runs import judge_earlier, judge_transitions
 from lab.papers.transitions import VARIANTS
@@ -41,6 +43,50 @@ def three() -> dict[tuple[str, int], Judged]:
 
 def _part(judged: Judged, label: str) -> float:
     return next(part.estimate for part in judged.parts if part.label == label)
+
+
+def test_the_first_section_of_the_page_names_every_decided_clause(
+    kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]
+) -> None:
+    """Under "What agrees" are all clauses that agree, and no others; what rests on three runs is said."""
+    first = (EXPLANATION / "papers.md").read_text().split("\n## ")[1]
+    lists = re.findall(r"\*\*What (agrees|differs).*?\n\n(.*?)\n\n", first, re.DOTALL)
+    assert [verdict for verdict, _ in lists] == ["agrees", "differs"]
+    for verdict, text in lists:
+        on_three, on_kept = set(), set()
+        for item in text.split("\n- "):
+            before, _, after = item.partition("n three runs")
+            on_kept |= set(re.findall(r"\b[SMLWU]\d*\.\d+\b", before))
+            on_three |= set(re.findall(r"\b[SMLWU]\d*\.\d+\b", after))
+        found = {
+            (f"{name}.{number}", is_few)
+            for name, some in kept.items()
+            for number, one in enumerate(some, 1)
+            for said, is_few in [found_on(one, three.get((name, number)))]
+            if said == verdict
+        }
+        assert on_kept == {name for name, is_few in found if not is_few}
+        assert on_three == {name for name, is_few in found if is_few}
+
+
+def test_the_summary_prefers_ten_runs(
+    kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]
+) -> None:
+    def row(name: str, *judged: Judged, few: dict[tuple[str, int], Judged]) -> str:
+        claim = next(one for one in CLAIMS.claim if one.name == name)
+        claims = CLAIMS.model_copy(update={"claim": [claim]})
+        return next(line for line in summary(claims, {name: judged}, few).splitlines() if "](#" in line)
+
+    agrees, differs, open_ = kept["S9"][0], kept["S2"][0], kept["W"][3]
+    assert (agrees.verdict, differs.verdict, open_.verdict) == ("agrees", "differs", "cannot say")
+    assert row("L", agrees, differs, few={}).endswith("| 1 | 2 |  |  |")
+    # Three runs count if kept runs decide nothing and some of their cells have too few.
+    assert any(part.p_holds is None for part in open_.parts)
+    assert row("L", open_, open_, few={("L", 1): agrees}).endswith("| on three runs 1 |  | 2 |  |")
+    assert row("L", differs, agrees, few={("L", 1): agrees}).endswith("| 2 | 1 |  |  |")
+    enough = kept["S3"][3]
+    assert enough.verdict == "cannot say" and all(part.p_holds is not None for part in enough.parts)
+    assert row("L", enough, agrees, few={("L", 1): differs}).endswith("| 2 |  | 1 |  |")
 
 
 def test_buffers(kept: dict[str, list[Judged]]) -> None:
