@@ -1,6 +1,7 @@
 # ruff: noqa: E501 (prose)
 """Throughput against the rate of random loss (SC-W): the shipped profile's three runs, and kept runs beside them."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ RTTS = (11.8, 91.6, 366.0)
 """The RTTs at which the shipped profile has three runs (ms)."""
 CCS = ("bbr", "cubic", "htcp", "reno", "scalable")
 """The congestion controls of which it has three runs; BBR, and four that losses govern."""
+_RAISED = str.maketrans("-23456789", "⁻²³⁴⁵⁶⁷⁸⁹")
 _STREAMS, _RATE_BPS, _MTU, _QUEUE_BDP = 8, 1e10, 9000, 1.0
 
 
@@ -69,7 +71,7 @@ def _row(found: Sequence[Point]) -> str:
     others = sorted((one for one in found if one.cc != "bbr"), key=lambda one: one.mean_gbps)
     below = sum(bbr.mean_gbps < one.mean_gbps for one in others)
     cells = [
-        f"{bbr.loss:.0e}".replace("e-0", "e-") if bbr.loss else "none",
+        f"10{round(math.log10(bbr.loss))}".translate(_RAISED) if bbr.loss else "none",
         f"{bbr.rtt_ms:g} ms",
         f"{bbr.mean_gbps:.3f} ({bbr.sd_gbps:.3f})",
         f"{others[0].mean_gbps:.3f} ({others[0].sd_gbps:.3f}), {others[0].cc}",
