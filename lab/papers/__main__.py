@@ -21,7 +21,7 @@ from lab.papers.claims import HOST_NOISE_MS, read_claims
 from lab.papers.earlier import read_earlier, read_fits, write_fits
 from lab.papers.fits import Fits
 from lab.papers.keep import Kept, pack
-from lab.papers.profiles import fit_profiles, kept_profiles
+from lab.papers.profiles import fit_profiles, kept_profiles, labels, name
 from lab.papers.shapes import Evidence
 from lab.papers.shipped import entries
 from lab.papers.three_runs import judge_earlier
@@ -87,7 +87,12 @@ def _parser() -> argparse.ArgumentParser:
 def _fit(earlier: bool) -> None:
     fits = Fits.read()
     profiles = kept_profiles(Kept.read().cells)
-    fits.write(fit_profiles(profiles, fits, lambda name: print(f"fits {name}", flush=True)))
+    try:
+        for key in fit_profiles(profiles, fits):
+            print(f"fits {name(key)}", flush=True)
+    finally:
+        # If it is stopped, the next time goes on from here.
+        fits.write(labels(profiles, fits))
     print(f"{FOLDER.name} has the fits of {len(profiles)} profiles")
     if earlier:
         write_fits()

@@ -1,7 +1,6 @@
 """The profiles of 1 GB that figures and fits show: ten runs of each cell where they are kept, else three."""
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,29 +115,28 @@ def by_origin(profiles: Profiles) -> tuple[dict[Key, Profile], dict[Key, Profile
     return split
 
 
-def fit_profiles(profiles: Profiles, fits: Fits, tell: Callable[[str], object]) -> dict[str, str]:
-    """Makes the fits of profiles that are missing, and names all of them, by their digests.
+def name(key: Key) -> str:
+    """A profile in words."""
+    return f"{key.cc} × {key.streams}, {key.buffer}, {key.modality}"
 
-    Args:
-        profiles: The profiles.
-        fits: What is known, to which new fits are added.
-        tell: Called with the name of each profile that is fitted.
-    """
-    labels: dict[str, str] = {}
+
+def labels(profiles: Profiles, fits: Fits) -> dict[str, str]:
+    """The names of profiles, by the digests of their fits."""
+    found: dict[str, str] = {}
     for key, one in profiles.items():
-        name = f"{key.cc} × {key.streams}, {key.buffer}, {key.modality}"
+        digests = fits.digests(one.rtt_ms, one.gbps, one.by_seed, CAPACITY_GBPS[key.modality])
+        found |= dict.fromkeys(digests, name(key))
+    return found
+
+
+def fit_profiles(profiles: Profiles, fits: Fits) -> Iterator[Key]:
+    """Makes the fits of profiles that are missing, and yields each profile that it is about to fit."""
+    for key, one in profiles.items():
         capacity = CAPACITY_GBPS[key.modality]
         digests = fits.digests(one.rtt_ms, one.gbps, one.by_seed, capacity)
-        if not all(digest in fits.known[kind] for kind, digest in zip(KINDS, digests, strict=True)):
-            tell(name)
+        if all(digest in fits.known[kind] for kind, digest in zip(KINDS, digests, strict=True)):
+            continue
+        yield key
         fits.shape(one.rtt_ms, one.gbps)
         fits.transitions(one.by_seed, capacity)
         fits.turnings(one.rtt_ms, one.gbps, capacity)
-        labels |= dict.fromkeys(digests, name)
-    return labels
-
-
-def runs_in_words(profiles: Profiles) -> str:
-    """How many profiles rest on how many runs of a cell."""
-    groups = itertools.groupby(sorted(profile.n for profile in profiles.values()))
-    return ", ".join(f"{len(list(some))} of {n} runs of each cell" for n, some in groups)

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import lab.papers.fits
 import numpy as np
 import pytest
 from lab.papers.cells import CAPACITY_GBPS, RTTS
 from lab.papers.fits import KINDS, Fits
 from lab.papers.keep import Kept
-from lab.papers.profiles import Key, Profile, fit_profiles, kept_profiles
+from lab.papers.profiles import Key, Profile, fit_profiles, kept_profiles, labels
 from lab.papers.transitions import VARIANTS
 from planted import crossing
 
@@ -21,10 +22,8 @@ CAPACITY = CAPACITY_GBPS["10gige"]
 def test_every_kept_profile_has_its_fits() -> None:
     """After `pack`, `python -m lab.papers fit` has to be run, and it leaves nothing else in the files."""
     assert PROFILES
-    missing: list[str] = []
-    labels = fit_profiles(PROFILES, FITS, missing.append)
-    assert missing == []
-    assert {digest for known in FITS.known.values() for digest in known} == set(labels)
+    assert list(fit_profiles(PROFILES, FITS)) == []
+    assert {digest for known in FITS.known.values() for digest in known} == set(labels(PROFILES, FITS))
 
 
 def _spaced(number: int) -> list[Key]:
@@ -64,22 +63,28 @@ def _planted(tau_ms: float, factor: float = 1.0) -> Profile:
     return Profile(np.repeat(RTTS, 10), np.tile(np.arange(10), len(RTTS)), gbps, is_kept=True)
 
 
-def test_only_what_is_new_is_fitted(tmp_path: Path) -> None:
-    keys = Key("one", 1, "1GB"), Key("other", 1, "1GB")
-    profiles = dict(zip(keys, (_planted(45.6), _planted(183.0)), strict=True))
-    fitted: list[str] = []
+def test_only_what_is_new_is_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab.papers.fits, "SHAPE_DRAWS", 50)
+    monkeypatch.setattr(lab.papers.fits, "DRAWS", 50)
+    one, other = Key("one", 1, "1GB"), Key("other", 1, "1GB")
+    profiles = {one: _planted(45.6), other: _planted(183.0)}
     fits = Fits()
-    fits.write(fit_profiles(profiles, fits, fitted.append), tmp_path)
-    assert len(fitted) == 2
+    assert list(fit_profiles(profiles, fits)) == [one, other]
+    fits.write(labels(profiles, fits), tmp_path)
     again = Fits.read(tmp_path)
     assert again.known == fits.known
-    fit_profiles(profiles, again, fitted.append)
-    assert len(fitted) == 2
+    assert list(fit_profiles(profiles, again)) == []
     # One run of one profile is another: that profile alone is fitted, and its old fits are forgotten.
-    changed = profiles | {keys[0]: _planted(45.6, 1.01)}
-    again.write(fit_profiles(changed, again, fitted.append), tmp_path)
-    assert fitted[2:] == ["one × 1, 1GB, 10gige"]
+    changed = profiles | {one: _planted(45.6, 1.01)}
+    assert list(fit_profiles(changed, again)) == [one]
+    again.write(labels(changed, again), tmp_path)
     assert {kind: len(known) for kind, known in Fits.read(tmp_path).known.items()} == dict.fromkeys(KINDS, 2)
+    # Stopped before the second, it goes on with the second.
+    half = Fits()
+    steps = fit_profiles(profiles, half)
+    assert [next(steps), next(steps)] == [one, other]
+    half.write(labels(profiles, half), tmp_path)
+    assert list(fit_profiles(profiles, Fits.read(tmp_path))) == [other]
 
 
 def test_a_planted_turn_is_found_in_every_seed() -> None:
