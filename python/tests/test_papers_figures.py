@@ -12,13 +12,17 @@ from conftest import ROOT
 from lab.papers import drawing, profile_figures
 from lab.papers.cells import RTTS, Cells
 from lab.papers.claims import HOST_NOISE_MS, read_claims
+from lab.papers.data import GB, LARGE, Data
 from lab.papers.draw import figures
 from lab.papers.drawing import digest, digest_in, save
 from lab.papers.earlier import read_earlier
+from lab.papers.figures import sizes as larger
 from lab.papers.keep import Kept
 from lab.papers.profiles import Key, Profile, all_profiles, earlier_profiles, kept_profiles
 from matplotlib.figure import Figure
 from planted import Planter
+
+from fullpipe.runs import Runs
 
 FOLDER = ROOT / "docs" / "explanation" / "papers"
 PAGE = (ROOT / "docs" / "explanation" / "papers.md").read_text()
@@ -114,3 +118,16 @@ def test_few_runs_are_hollow_and_named() -> None:
         assert re.findall(r"\d+ runs", said) == words
         boxed = profile_figures.boxes([("", key), ("", Key("htcp", 1, "1GB"))], profiles)
         assert re.findall(r"\d+ runs", boxed.get_supxlabel()) == words
+
+
+def test_larger_transfers_stand_beside_the_kept_profile() -> None:
+    """PLANTED runs of 20 GB, as `papers-sizes` would have them."""
+    profiles = all_profiles(KEPT.cells, EARLIER)
+    row = {"cc": "cubic", "buffer_bytes": LARGE, "size_bytes": 20 * GB, "goodput_bps": 9e9}
+    sizes = pl.DataFrame([row | {"streams": n, "rtt_ms": rtt} for n in (1, 10) for rtt in (11.8, 366.0)])
+    nothing = Runs(pl.DataFrame(), pl.DataFrame(), pl.DataFrame())
+    for axis, n in zip(larger(Data(profiles, sizes, nothing)).axes, (1, 10), strict=True):
+        one, twenty = axis.lines
+        assert [line.get_label() for line in (one, twenty)] == ["1 GB", "20 GB"]
+        assert np.asarray(one.get_ydata()) == pytest.approx(profiles[Key("cubic", n, "1GB")].means)
+        assert np.asarray(twenty.get_xydata()).tolist() == [[11.8, 9.0], [366.0, 9.0]]
