@@ -12,8 +12,10 @@ from lab.papers.claims import HOST_NOISE_MS, Ratio, read_claims
 from lab.papers.earlier import read_earlier, read_fits
 from lab.papers.fits import DRAWS, Fits
 from lab.papers.keep import Kept
+from lab.papers.loss import CCS, lowest, points
 from lab.papers.page import found_on, summary
 from lab.papers.shapes import Evidence, shape_of, steps
+from lab.papers.shipped import entries
 from lab.papers.three_runs import judge_earlier, judge_transitions
 from lab.papers.transitions import VARIANTS
 from lab.papers.verdicts import Judged, judge, judge_by_variant
@@ -165,6 +167,10 @@ def test_bbr(kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]
     for shown, rtt in ((others.holds, "45.6"), (others.fails, "183.0")):
         sure = {part.label for part, is_sure in zip(others.parts, shown, strict=True) if is_sure}
         assert sure == {f"rtt_ms {rtt}, against {cc}" for cc in ("htcp", "scalable")}
+    found = points(entries(), Kept.read().cells)
+    rtts = [f"{rtt:g}" for rtt in lowest(found)]
+    assert len(CCS) == 5
+    assert f"the lowest mean of five at {', '.join(rtts[:-1])} and {rtts[-1]} ms" in FINDINGS
     smallest = kept["S7"][6]
     assert (smallest.holds, smallest.fails) == ((False, True), (True, False))
     assert kept["S7"][1].verdict == "differs"
