@@ -1,5 +1,6 @@
 """Throughput against random loss: which runs are shown, and what is said of three."""
 
+import json
 import math
 
 import numpy as np
@@ -8,7 +9,7 @@ from lab.papers import loss
 from lab.papers.cells import Cells, Value
 from lab.papers.keep import Kept
 from lab.papers.loss import CCS, RTTS, points, section
-from lab.papers.shipped import Entry, entries
+from lab.papers.shipped import PROFILE, Entry, entries
 from planted import Planter
 
 EMPTY = Cells(Kept.read().runs.clear())
@@ -62,3 +63,10 @@ def test_kept_cells_of_ten_runs_stand_beside_it() -> None:
         assert [one.mean_gbps for one in found] == pytest.approx([9.1] * shown)
     assert {one.loss for one in points([], Kept.read().cells)} >= {0.0, 1e-4}
     assert loss.BEGIN in section(points(entries(), Kept.read().cells))
+
+
+def test_the_profile_does_not_say_what_made_its_runs_over_tcp() -> None:
+    """The page says so; a profile with a commit of its own, or with parts of TCP, is to be named there."""
+    profile = json.loads(PROFILE.read_text())
+    assert "commit" not in profile
+    assert [part["campaign"] for part in profile["parts"]] == ["shipped-udt"]
