@@ -26,8 +26,9 @@ pub struct Counters {
     pub come_bytes: AtomicU64,
     /// The part of `come_bytes` that belongs to blocks that are not complete yet.
     pub partial_bytes: AtomicU64,
-    /// Segments that the sending end has sent, and those that it has sent again, as it last looked.
+    /// Segments that the sending end has sent, as it last looked.
     pub segments: AtomicU64,
+    /// Those of them that it has sent again.
     pub again: AtomicU64,
     /// 1 once the walk is over, else 0.
     pub found_all: AtomicU64,

@@ -80,22 +80,19 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
     if text.starts_with("lab:") {
         // Values of keys may have colons (cross=udp:400mbit): the folder begins at the first colon that leaves a valid path.
         let colons = (4..bytes.len()).filter(|&at| bytes[at] == b':');
-        let mut paths = colons.map(|at| (at, String::from_utf8_lossy(&bytes[..at]).parse::<Path>()));
-        let Some(mut found) = paths.next().filter(|_| text.parse::<Path>().is_err()) else {
+        let mut paths: Vec<_> = colons.map(|at| (at, String::from_utf8_lossy(&bytes[..at]).parse::<Path>())).collect();
+        // If none leaves a valid path, the last colon before a folder gives the most useful error.
+        let valid = paths.iter().position(|(_, path)| path.is_ok());
+        let before_folder = || paths.iter().rposition(|(at, _)| bytes[at + 1..].starts_with(b"/"));
+        let found = valid.or_else(before_folder).or_else(|| paths.len().checked_sub(1));
+        let Some(found) = found.filter(|_| text.parse::<Path>().is_err()) else {
             return Err(Failure::usage(if text.contains('=') {
                 format!("{text}: add the folder to copy to, such as {text}:/tmp/")
             } else {
                 format!("{text}: 'lab:' is the testbed; for a host of that name, write USER@{text}")
             }));
         };
-        // If none leaves a valid path, the last colon before a folder gives the most useful error.
-        for next in paths.filter(|(at, _)| bytes[at + 1..].starts_with(b"/")) {
-            if found.1.is_ok() {
-                break;
-            }
-            found = next;
-        }
-        let (at, path) = found;
+        let (at, path) = paths.swap_remove(found);
         return match path? {
             Path::Lab(lab) => Ok(Place::Lab(lab, bytes[at + 1..].to_vec())),
             Path::Host(_) => {
@@ -431,6 +428,8 @@ mod tests {
         assert!(matches!(parse("lab:rtt=1ms,rate=1gbit:/out/"), Ok(Place::Lab(_, p)) if p == b"/out/"));
         let crossed = parse("lab:rtt=1ms,rate=1gbit,cross=tcp:4x64KB:/out:1/");
         assert!(matches!(&crossed, Ok(Place::Lab(lab, p)) if p == b"/out:1/" && lab.cross.is_some()));
+        let hosts = parse("lab:rtt=1ms,rate=1gbit,host=stock+rmem_max:16MiB+user:user:out/");
+        assert!(matches!(&hosts, Ok(Place::Lab(lab, p)) if p == b"out/" && lab.host_a.rmem_max == 16 << 20));
         for bad in [
             "",
             ":x",

@@ -10,7 +10,7 @@ use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::record::udp::UdpOutcome;
 use fullpipe_path::record::{Bottleneck, Outcome, Probed};
 use fullpipe_path::storage::binary;
-use fullpipe_path::{Buffer, Direction, DiskAccess, LabPath, Path, Protocol, Rate, Run, Size};
+use fullpipe_path::{Buffer, Direction, DiskAccess, LabHost, LabPath, Path, Protocol, Rate, Run, Size};
 
 use crate::format;
 use crate::output::{errln, outln};
@@ -148,6 +148,19 @@ fn latency(probed: &Probed) -> String {
     format!("{before} idle; under load {median} (median), {p95} (95%){p99}; bufferbloat {grade} (+{more})")
 }
 
+/// To what the buffers of an emulated path's hosts may grow in a remedy, bytes.
+const LARGE: u32 = 256 << 20;
+
+/// The hosts of an emulated path after a change, as its keys.
+fn with_hosts(lab: &LabPath, change: impl Fn(&mut LabHost)) -> String {
+    let [a, b] = [&lab.host_a, &lab.host_b].map(|host| {
+        let mut host = host.clone();
+        change(&mut host);
+        host
+    });
+    if a == b { format!("host={a}") } else { format!("host_a={a},host_b={b}") }
+}
+
 /// What limited the run, and what to try. The hosts of an emulated path are part of its description, and have no settings
 /// that a user could raise.
 fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, any_lost: bool) -> Cow<'static, str> {
@@ -155,7 +168,22 @@ fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, 
         return refused.into();
     }
     let reached = |rate: Rate| goodput.is_none_or(|bps| bps >= 0.9 * rate.0 as f64);
-    let is_emulated = matches!(run.path, Path::Lab(_));
+    if let (Path::Lab(lab), Buffer::Auto) = (&run.path, run.transport.buffer)
+        && run.transport.protocol() == Protocol::Tcp
+    {
+        let try_this = "try --buffer, or the path with";
+        match what {
+            Bottleneck::Rwnd => {
+                let hosts = with_hosts(lab, |host| host.tcp_rmem[2] = LARGE);
+                return format!("rwnd: the receiver's window; {try_this} {hosts}").into();
+            }
+            Bottleneck::Sndbuf => {
+                let hosts = with_hosts(lab, |host| host.tcp_wmem[2] = LARGE);
+                return format!("sndbuf: the sender's buffer; {try_this} {hosts}").into();
+            }
+            _ => {}
+        }
+    }
     let above_path = |rate: Rate| matches!(&run.path, Path::Lab(lab) if rate > lab.rate);
     match (what, run.transport.buffer) {
         (Bottleneck::Cwnd, _) if run.transport.protocol() == Protocol::Udt => {
@@ -165,16 +193,10 @@ fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, 
             "rwnd: the receiver's window; try a larger --buffer"
         }
         (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
-        (Bottleneck::Rwnd, Buffer::Auto) if is_emulated => {
-            "rwnd: the receiver's window; try --buffer, or add ,host=tuned+tcp_rmem:4096/131072/268435456 to the path"
-        }
         (Bottleneck::Rwnd, Buffer::Auto) => {
             "rwnd: the receiver's window; try --buffer, or raise net.ipv4.tcp_rmem there"
         }
         (Bottleneck::Rwnd, _) => "rwnd: the receiver's window; try a larger --buffer",
-        (Bottleneck::Sndbuf, Buffer::Auto) if is_emulated => {
-            "sndbuf: the sender's buffer; try --buffer, or add ,host=tuned+tcp_wmem:4096/16384/268435456 to the path"
-        }
         (Bottleneck::Sndbuf, Buffer::Auto) => {
             "sndbuf: the sender's buffer; try --buffer, or raise net.ipv4.tcp_wmem there"
         }
