@@ -79,7 +79,7 @@ def test_the_summary_prefers_ten_runs(
         claims = CLAIMS.model_copy(update={"claim": [claim]})
         return next(line for line in summary(claims, {name: judged}, few).splitlines() if "](#" in line)
 
-    agrees, differs, open_ = kept["S9"][0], kept["S2"][0], kept["W"][3]
+    agrees, differs, open_ = kept["S9"][0], kept["S2"][0], kept["S3"][6]
     assert (agrees.verdict, differs.verdict, open_.verdict) == ("agrees", "differs", "cannot say")
     assert row("L", agrees, differs, few={}).endswith("| 1 | 2 |  |  |")
     # Three runs count if kept runs decide nothing and some of their cells have too few.
@@ -137,15 +137,17 @@ def test_small_buffers(three: dict[tuple[str, int], Judged]) -> None:
 def test_ramp_up(kept: dict[str, list[Judged]]) -> None:
     assert f"at 366 ms takes {kept['S5'][0].parts[0].estimate:.1f} s, not 10 s" in FINDINGS
     assert f"the first 0.1 s whose rate is at least {LEVEL_SHARE:.0%} of the mean" in FINDINGS
-    ten = [part for part in kept["S5"][1].parts if part.p_holds is not None]
-    assert [part.label for part in ten] == ["cc cubic, streams 10"]
-    assert f"(ten streams of CUBIC, {ten[0].estimate:.1f} s); the other five" in FINDINGS
-    assert len(kept["S5"][1].parts) == 6
+    others = kept["S5"][1]
+    one, ten = ([_part(others, f"cc {cc}, streams {n}") for cc in ("cubic", "htcp", "bbr")] for n in (1, 10))
+    assert f"{one[0]:.1f}" == f"{one[1]:.1f}"
+    assert f"One stream of CUBIC or of H-TCP takes {one[0]:.1f} s, of BBR {one[2]:.1f} s; ten" in FINDINGS
+    assert f"streams take {ten[0]:.1f}, {ten[1]:.1f} and {ten[2]:.1f} s. S5.2" in FINDINGS
+    assert all(others.fails)
 
 
 def test_whole_seconds_reach_the_final_rate_later() -> None:
     found = Kept.read()
-    one = found.runs.filter(pl.col("cc") == "scalable", pl.col("streams") == 1, pl.col("rtt_ms") == 366.0)
+    one = found.runs.filter(pl.col("campaign") == "papers-starts", pl.col("cc") == "scalable")
     reached = []
     for id_ in one["id"]:
         rate = found.traces.filter(pl.col("id") == id_).sort("second")["mbps"].to_numpy()
@@ -157,16 +159,23 @@ def test_whole_seconds_reach_the_final_rate_later() -> None:
     assert "90% of the final rate takes 6.5 s." in FINDINGS
 
 
-def test_bbr(kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]) -> None:
+def test_bbr(kept: dict[str, list[Judged]]) -> None:
     clean = kept["W"][3]
-    assert f"it has {_part(clean, 'rtt_ms 11.8, against htcp'):.2f} times H-TCP's rate" in FINDINGS
-    assert clean.holds[[part.label for part in clean.parts].index("rtt_ms 11.8, against htcp")]
-    assert sum(clean.holds) == 1
-    assert not any(clean.fails)
-    others = three["W", 4]
-    for shown, rtt in ((others.holds, "45.6"), (others.fails, "183.0")):
-        sure = {part.label for part, is_sure in zip(others.parts, shown, strict=True) if is_sure}
-        assert sure == {f"rtt_ms {rtt}, against {cc}" for cc in ("htcp", "scalable")}
+    less, more = (
+        {part.label: part.estimate for part, is_sure in zip(clean.parts, shown, strict=True) if is_sure}
+        for shown in (clean.holds, clean.fails)
+    )
+    assert less.keys() == {
+        f"rtt_ms {rtt}, against {cc}" for rtt in (11.8, 45.6) for cc in ("htcp", "scalable")
+    }
+    assert more.keys() == {f"rtt_ms 183.0, against {cc}" for cc in ("cubic", "htcp", "scalable")}
+    short = {f"{ratio:.2f}" for label, ratio in less.items() if "11.8" in label}
+    assert f"over 11.8 ms ({short.pop()} times as much)" in FINDINGS
+    assert not short
+    middle = [less[f"rtt_ms 45.6, against {cc}"] for cc in ("htcp", "scalable")]
+    assert f"over 45.6 ms ({middle[0]:.2f} and {middle[1]:.2f})" in FINDINGS
+    low, high = min(more.values()), max(more.values())
+    assert f"over 183 ms: {100 * (low - 1):.0f} to {100 * (high - 1):.0f}%." in FINDINGS
     found = points(entries(), Kept.read().cells)
     rtts = [f"{rtt:g}" for rtt in lowest(found)]
     assert len(CCS) == 5
@@ -174,6 +183,22 @@ def test_bbr(kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]
     smallest = kept["S7"][6]
     assert (smallest.holds, smallest.fails) == ((False, True), (True, False))
     assert kept["S7"][1].verdict == "differs"
+
+
+def test_modalities(kept: dict[str, list[Judged]]) -> None:
+    short, long = ([part.estimate - 1 for part in judged.parts] for judged in kept["L"])
+    assert f"{100 * min(short):.0f} to {100 * max(short):.0f}% from 11.8 to 45.6 ms" in FINDINGS
+    assert all(abs(gain) < 0.01 for gain in long)
+    assert "at 183 and 366 ms nothing differs by 1%. L." in FINDINGS
+
+
+def test_streams(kept: dict[str, list[Judged]]) -> None:
+    gains = {part.label: part.estimate for part in kept["M"][1].parts}
+    far = [100 * (gain - 1) for label, gain in gains.items() if "183.0" in label or "366.0" in label]
+    assert f"Over 183 and 366 ms they have {min(far):.0f} to {max(far):.0f}% more" in FINDINGS
+    (fails,) = (part for part, is_sure in zip(kept["M"][1].parts, kept["M"][1].fails, strict=True) if is_sure)
+    assert (fails.label, fails.n) == ("cc cubic, rtt_ms 45.6", 10)
+    assert f"{fails.estimate:.2f} times as much (ten runs of each). M.2" in FINDINGS
 
 
 def test_random_loss(kept: dict[str, list[Judged]]) -> None:
@@ -215,17 +240,6 @@ def test_scalable_and_cubic(kept: dict[str, list[Judged]], three: dict[tuple[str
     gains = [100 * part.estimate - 100 for part in best.parts]
     assert f"by {min(gains):.0f} to {max(gains):.0f}% at 11.8, 22.6 and 45.6 ms" in FINDINGS
     assert best.verdict == "agrees"
-
-
-def test_streams(kept: dict[str, list[Judged]], three: dict[tuple[str, int], Judged]) -> None:
-    judged = three["M", 2]
-    for part, holds, fails in zip(judged.parts, judged.holds, judged.fails, strict=True):
-        assert holds or not part.label.endswith(("183.0", "366.0")), part.label
-        assert fails == (part.label == "cc cubic, rtt_ms 11.8")
-    judged = kept["M"][1]
-    (less,) = [part for part, fails in zip(judged.parts, judged.fails, strict=True) if fails]
-    assert (less.label, less.n) == ("cc cubic, rtt_ms 45.6", 10)
-    assert f"one: {less.estimate:.2f} times as much (ten runs of each). M.2." in FINDINGS
 
 
 def test_no_reading_of_the_estimator_gives_all_of_the_values() -> None:
