@@ -1,4 +1,4 @@
-"""Compares what `fullpipe select` predicts between hosts with a distribution's limits with runs in the testbed.
+"""Compares what `fullpipe select` predicts for hosts with a distribution's limits with runs in the testbed.
 
 The shipped profile's runs are between hosts that grant any buffer. For a sample of its kinds of path, this
 selects for stock hosts, measures that transport between such hosts, for as long as the profile's runs took,
@@ -33,7 +33,9 @@ def ask(*words: str) -> dict[str, object]:
 
 def main() -> int:
     """Prints the table; 1 if a prediction is further off than the bar."""
-    print("| path | transport | predicted, Gb/s | measured | ratio | |\n|---|---|---|---|---|---|", flush=True)
+    print(
+        "| path | transport | predicted, Gb/s | measured | ratio | |\n|---|---|---|---|---|---|", flush=True
+    )
     good = True
     for rate, bdp, mtu, loss in PATHS:
         for rtt in RTTS:
