@@ -142,6 +142,12 @@ def test_emulated_hosts(tmp_path: Path) -> None:
         ("tuned", "tuned+user:user"),
     ]
     assert str(paths[0]).endswith("host_a=stock,host_b=tuned+user:user")
+    table = '{ base = "stock", tcp_rmem = [4096, "128KiB", "32MiB"], rmem_max = "16MiB", ccs = ["reno"] }'
+    for host in (table, '"stock+tcp_rmem:4KiB/131072/32MiB+rmem_max:16MiB+ccs:reno"'):
+        path = one(tmp_path, GRID.replace('rate = "10gbit"', f'rate = "10gbit"\nhost = {host}')).path
+        assert isinstance(path, LabPath)
+        text = "stock+tcp_rmem:4096/131072/33554432+rmem_max:16777216+ccs:reno"
+        assert path.host_a == path.host_b == text
 
 
 def test_runs_from_disk_to_disk(tmp_path: Path) -> None:
@@ -355,6 +361,12 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ('rate = "10gbit"', 'rate = "10gbit"\nmtu = 1400', ["path mtu", "1500 or 9000"]),
         ('rate = "10gbit"', 'rate = "10gbit"\nkernel = 6.12', ["path kernel", "quotation marks"]),
         ('rate = "10gbit"', 'rate = "10gbit"\nhost = "dtn2"', ["'dtn2' is not a host of an emulated path"]),
+        (
+            'rate = "10gbit"',
+            'rate = "10gbit"\nhost = "stock+foo:1"',
+            ["'foo:1' is none of its keys", "tcp_rmem, tcp_wmem, rmem_max"],
+        ),
+        ('rate = "10gbit"', 'rate = "10gbit"\nhost_a = { rmem_max = "much" }', ["host_a", "much"]),
         (
             'rate = "10gbit"',
             'rate = "10gbit"\ndisk_b = "1GB/s+depth:1"',

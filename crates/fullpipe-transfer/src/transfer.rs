@@ -122,9 +122,10 @@ pub(crate) fn run(
                 session.watch(stall, &*sender, &mut || {
                     let seen = observe();
                     ahead.adjust(&handles, &seen, sender.rest());
-                    let (segments, again) = watch.sample(&seen);
-                    seen_by.segments.store(segments, Ordering::Relaxed);
-                    seen_by.again.store(again, Ordering::Relaxed);
+                    let counters = [&seen_by.segments, &seen_by.again, &seen_by.flight];
+                    for (counter, n) in counters.into_iter().zip(watch.sample(&seen)) {
+                        counter.store(n, Ordering::Relaxed);
+                    }
                     tick();
                 })?;
                 let losses = watch.told(&observe());

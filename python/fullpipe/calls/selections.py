@@ -34,8 +34,8 @@ class Estimate:
     """Whether the profile's runs, on a faster kind of path, exceed this path's capacity. Then `mean_bps` is
     the capacity, and no more than an upper bound."""
     predicted: bool
-    """Whether the runs were between hosts that grant larger windows: the rate is theirs, as far as the windows
-    of these hosts let it be."""
+    """Whether the runs were between hosts that grant larger windows: the rate is theirs, as far as the
+    windows of these hosts let it be."""
     n: int
     """The number of runs at the measured point with the fewest."""
     from_rtt_ms: tuple[float, ...]

@@ -73,13 +73,44 @@ def _host_name(value: str) -> None:
         raise UsageError(f"'{value}' names no port: give one from 1 to {MAX_PORT}")
 
 
+_HOST_SIZES = ("tcp_rmem", "tcp_wmem", "rmem_max", "wmem_max")
+_HOST_KEYS = (*_HOST_SIZES, "tcp_mem", "qdisc", "initcwnd", "ccs", "user")
+
+
+def _host_value(key: str, value: str) -> str:
+    """The value of a key of an emulated host, sizes in bytes, parts with slashes between."""
+    parts = re.split(r"[/\s]+", value.strip())
+    if key in _HOST_SIZES:
+        parts = [part if part.isdecimal() else str(parse_size(part)) for part in parts]
+    return "/".join(parts)
+
+
 def _lab_host(value: object) -> object:
-    if not isinstance(value, str) or not re.fullmatch(r"(stock|tuned)(\+[a-z_]+:[a-z0-9/]+)*", value):
+    if isinstance(value, dict):
+        keys = {
+            key: " ".join(map(str, one)) if isinstance(one, list) else str(one) for key, one in value.items()
+        }
+        base = keys.pop("base", "tuned")
+        pairs = list(keys.items())
+    elif isinstance(value, str):
+        base, *others = value.split("+")
+        pairs = [(key, one) for key, _, one in (other.partition(":") for other in others)]
+    else:
+        base, pairs = "", []
+    if base not in ("stock", "tuned"):
         raise UsageError(
             f"{value!r} is not a host of an emulated path: write stock, tuned, or what differs from them, "
-            'as in "stock+rmem_max:16777216"'
+            'as in "stock+rmem_max:16MiB"'
         )
-    return value
+    for key, one in pairs:
+        if key not in _HOST_KEYS or not one:
+            raise UsageError(f"host: '{key}:{one}' is none of its keys with a value: {', '.join(_HOST_KEYS)}")
+    return "+".join([base, *(f"{key}:{_host_value(key, one)}" for key, one in pairs)])
+
+
+def _host(value: object) -> object:
+    """A real host, or an emulated one: only that is a table or has a plus."""
+    return _lab_host(value) if isinstance(value, dict) or "+" in str(value) else _text(value)
 
 
 def _lab_disk(value: object) -> object:
@@ -170,6 +201,7 @@ Buffer = Annotated[int | None, BeforeValidator(_buffer)]
 Congestion = Annotated[str, BeforeValidator(_congestion)]
 Streams = Annotated[int, BeforeValidator(_streams)]
 LabHost = Annotated[str, BeforeValidator(_lab_host)]
+AnyHost = Annotated[str, BeforeValidator(_host)]
 LabDisk = Annotated[str, BeforeValidator(_lab_disk)]
 LabMount = Annotated[str, BeforeValidator(check_mount)]
 Block = Annotated[int, BeforeValidator(_block)]
@@ -193,7 +225,7 @@ class PathAxes(_Table):
     With an RTT the path is emulated, and `host` says what both its ends are: `stock` or `tuned`.
     """
 
-    host: Axis[Text] | None = None
+    host: Axis[AnyHost] | None = None
     host_a: Axis[LabHost] | None = None
     host_b: Axis[LabHost] | None = None
     rtt: Axis[Time] | None = None

@@ -16,6 +16,9 @@ const BUSY: f64 = 0.7;
 /// Least part of the segments that are sent again where losses may limit a copy. At 0.4 ms and with packets of 9,000 bytes, one
 /// CUBIC stream that loses so many has 20 Gb/s (as Reno, RFC 9438, section 4.3).
 const LOST: f64 = 1e-4;
+/// Least segments that each stream has in flight where losses may limit it. With fewer, all streams fill the path, and the last
+/// segments of more of them would wait for timeouts.
+const MIN_FLIGHT: u64 = 6;
 /// Times as many streams are tried.
 const STEP: u16 = 4;
 /// Least gain in rate for which more streams stay.
@@ -34,6 +37,8 @@ pub(super) struct Seen {
     /// Segments that have been sent so far, and those of them that have been sent again.
     pub(super) segments: u64,
     pub(super) again: u64,
+    /// Segments that are in flight, of all streams together.
+    pub(super) flight: u64,
 }
 
 /// The number of streams of a copy, as disks or losses call for it.
@@ -77,7 +82,8 @@ impl LocalStreams {
         self.over = self.sending >= self.most;
         let lost =
             seen.again.saturating_sub(from.again) as f64 / seen.segments.saturating_sub(from.segments).max(1) as f64;
-        if self.over || waits < BUSY * f64::from(self.sending) && lost < LOST {
+        let is_lossy = lost >= LOST && seen.flight >= MIN_FLIGHT * u64::from(self.sending);
+        if self.over || waits < BUSY * f64::from(self.sending) && !is_lossy {
             return None;
         }
         self.before = Some((self.sending, rate));
@@ -91,12 +97,13 @@ mod tests {
     use super::*;
 
     fn copy(stage: impl Fn(f64) -> (f64, f64)) -> Vec<u16> {
-        copy_with_losses(0.0, stage)
+        copy_with_losses(0.0, 20, stage)
     }
 
-    /// Copies for some seconds; `stage` gives, for a number of streams, the rate in bytes per ns and the fraction of its time that
-    /// each stream waits for the disk of the receiver. Returns the numbers of streams, one for each change.
-    fn copy_with_losses(lost: f64, stage: impl Fn(f64) -> (f64, f64)) -> Vec<u16> {
+    /// Copies for some seconds, with `each` segments of each stream in flight; `stage` gives, for a number of streams, the rate in bytes
+    /// per ns and the fraction of its time that each stream waits for the disk of the receiver. Returns the numbers of streams, one for
+    /// each change.
+    fn copy_with_losses(lost: f64, each: u64, stage: impl Fn(f64) -> (f64, f64)) -> Vec<u16> {
         let (mut streams, mut seen) = (LocalStreams::new(2, 16), Vec::new());
         let (mut sending, mut bytes, mut disk) = (2_u16, 1.0, 0.0);
         for tick in 1..=50 {
@@ -106,7 +113,15 @@ mod tests {
             let receiver = Times { disk: disk as u64, ..Times::default() };
             let (segments, again) = (bytes as u64 / 1000, (lost * bytes / 1000.0) as u64);
             let at_ns = tick * 200_000_000;
-            let now = Seen { at_ns, bytes: bytes as u64, sender: Times::default(), receiver, segments, again };
+            let now = Seen {
+                at_ns,
+                bytes: bytes as u64,
+                sender: Times::default(),
+                receiver,
+                segments,
+                again,
+                flight: each * u64::from(sending),
+            };
             if let Some(more) = streams.see(now) {
                 seen.push(more);
                 sending = more;
@@ -131,10 +146,12 @@ mod tests {
 
     #[test]
     fn losses_that_hold_each_stream_get_more_of_them() {
-        assert_eq!(copy_with_losses(3e-3, |n| ((0.1 * n).min(1.2), 0.1)), [8, 16], "16 have a fifth more than 8");
+        assert_eq!(copy_with_losses(3e-3, 20, |n| ((0.1 * n).min(1.2), 0.1)), [8, 16], "16 have a fifth more than 8");
         // A queue that overflows gives no more to more.
-        assert_eq!(copy_with_losses(3e-3, |_| (0.5, 0.1)), [8, 2]);
-        assert!(copy_with_losses(3e-5, |n| (0.1 * n, 0.1)).is_empty());
+        assert_eq!(copy_with_losses(3e-3, 20, |_| (0.5, 0.1)), [8, 2]);
+        // Few segments are all that the path holds.
+        assert!(copy_with_losses(3e-3, 4, |n| (0.1 * n, 0.1)).is_empty());
+        assert!(copy_with_losses(3e-5, 20, |n| (0.1 * n, 0.1)).is_empty());
     }
 
     #[test]

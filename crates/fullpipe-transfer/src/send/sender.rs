@@ -250,6 +250,7 @@ impl Sender {
             receiver: *lock(&self.counters.other),
             segments: self.counters.segments.load(Ordering::Relaxed),
             again: self.counters.again.load(Ordering::Relaxed),
+            flight: self.counters.flight.load(Ordering::Relaxed),
         };
         if let Some(sending) = lock(streams).see(seen) {
             lock(&self.state).sending = sending;

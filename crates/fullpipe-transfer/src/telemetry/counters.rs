@@ -30,6 +30,8 @@ pub struct Counters {
     pub segments: AtomicU64,
     /// Those of them that it has sent again.
     pub again: AtomicU64,
+    /// Segments that were in flight then.
+    pub flight: AtomicU64,
     /// 1 once the walk is over, else 0.
     pub found_all: AtomicU64,
     /// Time in which this end's threads read or wrote files, nanoseconds.

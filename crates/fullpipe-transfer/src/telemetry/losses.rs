@@ -36,14 +36,15 @@ impl LossWatch {
     }
 
     /// Takes a sample if one is due; call it several times a second. `seen` is what the streams' transport
-    /// tells. Returns the segments sent so far, and those of them that were sent again.
-    pub fn sample(&mut self, seen: &[Option<Observation>]) -> (u64, u64) {
+    /// tells. Returns the segments sent so far, those of them that were sent again, and those in flight.
+    pub fn sample(&mut self, seen: &[Option<Observation>]) -> [u64; 3] {
         let now = self.now(seen);
         let last = self.samples.last().map_or(0, |look| look.sent.ns);
         if last + self.every.as_nanos() as u64 <= now.sent.ns {
             self.keep(now);
         }
-        (now.sent.segments, now.sent.again)
+        let infos = seen.iter().flatten().filter_map(|one| one.tcp_info.as_ref());
+        [now.sent.segments, now.sent.again, infos.map(|info| info.get("unacked").unwrap_or(0)).sum()]
     }
 
     fn keep(&mut self, sample: LossSample) {

@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: Option<u32>,
     /// Choose for hosts with these limits: stock (a distribution's), tuned, or these with changes, such as
-    /// stock+tcp_rmem:4096/131072/33554432 [default: as the path says, else tuned]
+    /// stock+rmem_max:16MiB+wmem_max:16MiB [default: as the path says, else tuned]
     #[arg(long, value_name = "HOST")]
     host: Option<LabHost>,
     /// Choose a transport over this protocol, tcp or udt [default: the better one]
@@ -113,9 +113,9 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
     if args.json {
         outln!("{}", json(&selection, &query, joint.as_ref(), Some(&lacks))?);
     }
-    if args.certain.is_some() && selection.choice.expected.predicted {
-        let why = "a prediction is never certain, and the profile has no runs between such hosts; measure some: 'fullpipe measure \
-                   lab:rtt=...,host=stock'";
+    if args.certain.is_some() && selection.hosts != query.hosts && query.hosts.iter().any(Option::is_some) {
+        let why = "a prediction is never certain, and the profile has no runs between such hosts; measure some ('fullpipe measure \
+                   lab:rtt=...,host=stock --out runs'), 'fullpipe analyze runs', and give --profile runs/profile.json";
         return Err(Failure::new(ExitClass::Failed, why));
     }
     if args.certain.is_some() && !selection.certain {
@@ -134,7 +134,7 @@ pub fn run(args: Args, cli: &clap::Command) -> Result {
 /// Chooses a transport for the path and its hosts, and adds what its protocol needs to the notes.
 fn chosen(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
     let mut selection = select(profile, query)?;
-    hosts::hold_to(&mut selection, query);
+    hosts::hold_to(&mut selection, query)?;
     let notes = needs(&selection);
     selection.notes.extend(notes);
     Ok(selection)
@@ -215,7 +215,9 @@ pub fn query_of(asked: &[(String, String)]) -> Result<Query> {
         let other: String = other.chars().filter(char::is_ascii_graphic).take(40).collect();
         return Err(Failure::usage(format!("'{other}' is not asked for; there are {}", ASKED.join(", "))));
     }
-    let words = asked.iter().map(|(name, value)| format!("--{name}={value}"));
+    // In a query of HTTP, a plus stands for a space, and no host has one.
+    let written = |name: &str, value: &str| if name == "host" { value.replace(' ', "+") } else { value.to_owned() };
+    let words = asked.iter().map(|(name, value)| format!("--{name}={}", written(name, value)));
     let line = <Line as clap::Parser>::try_parse_from(std::iter::once("select".to_owned()).chain(words));
     let first_line = |e: clap::Error| e.render().to_string().lines().next().unwrap_or_default().to_owned();
     let wrong = |e| Failure::usage(first_line(e).trim_start_matches("error: "));
@@ -482,7 +484,9 @@ fn reason(selection: &Selection) {
     let Selection { choice, ranking, .. } = selection;
     let (level, within) = (format::percent(selection.level), format::percent(selection.within));
     if choice.expected.predicted {
-        outln!("  of the predicted rates within 5% of the highest: CUBIC, as kernels have it, then fewest streams");
+        outln!(
+            "  of the predicted rates within 5% of the highest: CUBIC if it is there, as every kernel has it, then fewest streams"
+        );
         return;
     }
     if ranking.len() < 2 {

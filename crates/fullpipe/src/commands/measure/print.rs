@@ -171,7 +171,12 @@ fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, 
     if let (Path::Lab(lab), Buffer::Auto) = (&run.path, run.transport.buffer)
         && run.transport.protocol() == Protocol::Tcp
     {
-        let try_this = "try --buffer, or the path with";
+        let has_memory = lab.host_a.tcp_mem.is_none() && lab.host_b.tcp_mem.is_none();
+        let try_this = if has_memory {
+            "try --buffer, or the path with"
+        } else {
+            "its tcp_mem may be the limit; try more of it, or"
+        };
         match what {
             Bottleneck::Rwnd => {
                 let hosts = with_hosts(lab, |host| host.tcp_rmem[2] = LARGE);
@@ -419,9 +424,12 @@ mod tests {
         };
         assert!(advice("host", Bottleneck::Sndbuf, &transport, None, false).ends_with("raise net.ipv4.tcp_wmem there"));
         for what in [Bottleneck::Sndbuf, Bottleneck::Rwnd] {
-            let text = advice("lab:rtt=1ms,rate=1gbit", what, &transport, None, false);
-            let keys = text.split(' ').find_map(|word| word.strip_prefix(",host=")).unwrap();
-            assert!(format!("lab:rtt=1ms,rate=1gbit,host={keys}").parse::<Path>().is_ok(), "{text}");
+            for hosts in ["", ",host=stock+user:user", ",host_a=stock"] {
+                let text = advice(&format!("lab:rtt=1ms,rate=1gbit{hosts}"), what, &transport, None, false);
+                let keys = text.split(' ').find(|word| word.starts_with("host")).unwrap();
+                assert!(format!("lab:rtt=1ms,rate=1gbit,{keys}").parse::<Path>().is_ok(), "{text}");
+                assert_eq!(keys.contains("stock"), !hosts.is_empty(), "{text}");
+            }
         }
         let buffered = |bytes| Transport { buffer: Buffer::Bytes(Size(bytes)), ..transport.clone() };
         for (what, sysctl) in [(Bottleneck::Sndbuf, "wmem_max"), (Bottleneck::Rwnd, "rmem_max")] {

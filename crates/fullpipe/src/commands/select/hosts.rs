@@ -2,23 +2,27 @@
 
 use fullpipe_path::transport::MAX_STREAMS;
 use fullpipe_path::{LabHost, Protocol};
-use fullpipe_profile::{Choice, Query, Selection};
+use fullpipe_profile::{Choice, ProfileError, Query, Selection};
 use fullpipe_transfer::protocol::hello::Limits;
 
 use crate::{format, windows};
 
-/// The hosts of a query, a and b, if the profile's runs were between others.
+/// The hosts of a query, a and b, if it names any and the profile's runs were between others.
 fn unmeasured(selection: &Selection, query: &Query) -> Option<[LabHost; 2]> {
     let host =
         |text: &Option<String>| text.as_deref().map_or_else(|| Some(LabHost::default()), |text| text.parse().ok());
     let [a, b] = query.hosts.each_ref().map(host);
-    Some([a?, b?]).filter(|_| selection.hosts != query.hosts)
+    let is_named = query.hosts.iter().any(Option::is_some);
+    Some([a?, b?]).filter(|_| is_named && selection.hosts != query.hosts)
 }
 
 /// Chooses anew for the query's hosts where the profile's runs were between others: a window limits each stream to so many bytes in a
 /// round trip, so that more streams are needed, or the rate is lower. Says so in a note.
-pub fn hold_to(selection: &mut Selection, query: &Query) {
-    let Some(hosts) = unmeasured(selection, query) else { return };
+///
+/// # Errors
+/// The sending host allows none of the congestion controls that were measured.
+pub fn hold_to(selection: &mut Selection, query: &Query) -> Result<(), ProfileError> {
+    let Some(hosts) = unmeasured(selection, query) else { return Ok(()) };
     let limits = hosts.each_ref().map(|host| Limits {
         ccs: host.ccs.clone(),
         send: host.wmem_max.into(),
@@ -37,6 +41,13 @@ pub fn hold_to(selection: &mut Selection, query: &Query) {
         windows::over_more_streams(measured, [sender, receiver], rtt_s, (MAX_STREAMS, f64::INFINITY))
     };
     let there = || selection.ranking.iter().filter(over_tcp).filter(allows);
+    if there().next().is_none() && selection.ranking.iter().any(|choice| over_tcp(&choice)) {
+        let asked = format!("ccs={}", sender.ccs.join("/"));
+        let mut has: Vec<&str> = selection.ranking.iter().filter(over_tcp).map(|c| c.transport.cc.as_str()).collect();
+        has.sort_unstable();
+        has.dedup();
+        return Err(ProfileError::NothingFits { asked, has: format!("ccs={}", has.join("/")) });
+    }
     let best = windows::over_more_streams(
         there().map(|choice| (&choice.transport, choice.expected.mean_bps)),
         [sender, receiver],
@@ -58,16 +69,18 @@ pub fn hold_to(selection: &mut Selection, query: &Query) {
     let texts = hosts.map(|host| host.to_string());
     let named = if texts[0] == texts[1] { texts[0].clone() } else { texts.join(" and ") };
     let Some(best) = best.and_then(|(best, _)| ranking.iter().find(|choice| choice.transport == best)) else {
-        selection.notes.push(format!("hosts {named} allow none of the profile's congestion controls"));
-        return;
+        selection.certain = false;
+        selection.notes.push(format!("the profile has no runs between hosts {named}, whose limits do not count here"));
+        return Ok(());
     };
-    selection.choice = Choice { tied: true, ..best.clone() };
+    selection.choice = best.clone();
     (selection.certain, selection.needed, selection.ranking) = (false, Vec::new(), ranking);
     selection.notes.push(format!(
         "the profile has no runs between hosts {named}, which let each stream have {} in flight: predicted from runs between tuned \
          hosts, for the streams that their rates take then",
         format::bytes(window)
     ));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -91,7 +104,7 @@ mod tests {
         let hosts = hosts.map(|host| host.map(str::to_owned));
         let query = Query { rate: Some(Rate(10_000_000_000)), hosts, ..Query::from(rtt) };
         let mut selection = select(&profile, &query).unwrap();
-        hold_to(&mut selection, &query);
+        hold_to(&mut selection, &query).unwrap();
         selection
     }
 
