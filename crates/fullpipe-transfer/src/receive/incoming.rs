@@ -69,11 +69,6 @@ impl<'a> IncomingStream<'a> {
         }
     }
 
-    /// Receives all of a pack's data.
-    pub(super) fn pack(&mut self, data: &mut [u8]) -> Result<(), TransferError> {
-        timed(&self.counters.net_ns, || self.stream.read_exact(data)).map_err(|e| self.lost(e))
-    }
-
     /// Receives the trailer of a chunk. Returns whether it is the tag of this chunk with data of this digest.
     pub(super) fn is_good(&mut self, data: Option<&Digest>) -> Result<bool, TransferError> {
         let mut bytes = [0; Trailer::LEN];
@@ -84,7 +79,7 @@ impl<'a> IncomingStream<'a> {
         Ok(shown.is_some_and(|tag| blake3::Hash::from_bytes(tag) == blake3::Hash::from_bytes(right)))
     }
 
-    /// Receives all of a piece of a block. Bytes count as they arrive, since a piece takes long over a slow path.
+    /// Receives all of a pack, or of a piece of a block. Bytes count as they arrive, since that takes long over a slow path.
     pub(super) fn receive(&mut self, piece: &mut [u8]) -> Result<(), TransferError> {
         self.receive_or(piece, || false)
     }

@@ -181,12 +181,12 @@ impl OutputReceiver {
                 }
                 Chunk::Pack(files) => {
                     buffer.resize(len as usize, 0);
-                    line.pack(&mut buffer)?;
+                    line.receive(&mut buffer)?;
                     let digest = timed(&self.counters.hash_ns, || key.pack(&buffer));
                     if !line.is_good(Some(&digest))? {
                         return Err(self.damaged("a pack of files"));
                     }
-                    self.counters.come_bytes.fetch_add(len, Ordering::Relaxed);
+                    self.counters.whole(len);
                     let [file] = &files[..] else { return Err(self.damaged("another file than was asked for")) };
                     self.enter(0, file)?;
                     self.write(Extent { offset: 0, len }, Some(&buffer))?;

@@ -112,14 +112,13 @@ impl Receiver {
                 }
                 Chunk::Pack(files) => {
                     pack.resize(len as usize, 0);
-                    line.pack(&mut pack)?;
+                    line.receive(&mut pack)?;
                     let digest = timed(&self.counters.hash_ns, || self.key.pack(&pack));
                     // A pack always has a tag: files that the sender could not read are in none.
                     if !line.is_good(Some(&digest))? {
                         return Err(self.damaged("a pack of files"));
                     }
-                    self.session.moved(len);
-                    self.counters.come_bytes.fetch_add(len, Ordering::Relaxed);
+                    self.counters.whole(len);
                     let mut rest = pack.as_slice();
                     for item in &files {
                         let (content, behind) = rest.split_at(item.size as usize);

@@ -63,6 +63,17 @@ fn over_a_round_trip_of_five_seconds() {
     assert!(code == 2 && text.contains("is over 5s"), "{text}");
 }
 
+/// A file that is sent in one piece takes two minutes; it moves while it arrives.
+#[test]
+fn a_low_limit_is_no_stall() {
+    let (_dir, source, to) = a_file_and_a_folder(1_000_000);
+    let path = format!("lab:rtt=45.6ms,rate=1gbit,mtu=1500:{}/", to.display());
+    let (code, text) = error(&fullpipe_args(&["cp", "--bwlimit", "64kbit", source.to_str().unwrap(), &path]));
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("limited by --bwlimit"), "{text}");
+    assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
+}
+
 #[test]
 fn into_the_testbed() {
     let (dir, source, to) = a_file_and_a_folder(3_000_000);
