@@ -22,7 +22,7 @@ PATHS = (
     ("1gbit", 1.0, 9000, "0"),
 )
 #: Most by which a prediction may be wrong, as a fraction of the rate measured.
-BAR = 0.2
+BAR = 0.1
 
 
 def ask(*words: str) -> dict[str, object]:
