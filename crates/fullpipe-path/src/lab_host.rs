@@ -136,11 +136,12 @@ impl LabHost {
                 Err(bad(format!("{key}: {value} is too {too}; kernels take {LEAST} to {LARGEST_MAX} bytes")))
             }
         };
+        let separators = |c: char| c == '/' || c.is_whitespace();
+        let parts = || value.split(separators).filter(|part| !part.is_empty());
         let three = || {
             let example = "write least, first and most, as in 4096/131072/6291456";
             let wrong = || bad(format!("{key}: '{value}' is not three numbers of bytes; {example}"));
-            let separators = |c: char| c == '/' || c.is_whitespace();
-            let all: Option<Vec<u32>> = value.split(separators).filter(|part| !part.is_empty()).map(bytes).collect();
+            let all: Option<Vec<u32>> = parts().map(bytes).collect();
             let three: [u32; 3] = all.ok_or_else(wrong)?.try_into().map_err(|_| wrong())?;
             let [least, first, most] = three;
             if least == 0 || least > first || first > most || most > LARGEST_MAX {
@@ -152,9 +153,7 @@ impl LabHost {
             "tcp_rmem" => self.tcp_rmem = three()?,
             "tcp_wmem" => self.tcp_wmem = three()?,
             "tcp_mem" => {
-                let separators = |c: char| c == '/' || c.is_whitespace();
-                let all: Result<Vec<u32>, _> =
-                    value.split(separators).filter(|part| !part.is_empty()).map(str::parse).collect();
+                let all: Result<Vec<u32>, _> = parts().map(str::parse).collect();
                 let three: Option<[u32; 3]> = all.ok().and_then(|all| all.try_into().ok());
                 let rises = |[low, pressure, most]: &[u32; 3]| (1..=*pressure).contains(low) && pressure <= most;
                 let wrong =
@@ -176,8 +175,7 @@ impl LabHost {
                 self.initcwnd = Some(segments.ok_or_else(wrong)?);
             }
             "ccs" => {
-                let names = value.split(|c: char| c == '/' || c.is_whitespace()).filter(|name| !name.is_empty());
-                self.ccs = names.map(str::to_owned).collect();
+                self.ccs = parts().map(str::to_owned).collect();
                 let is_name = |name: &String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
                 if self.ccs.is_empty() || !self.ccs.iter().all(is_name) {
                     return Err(bad(format!("ccs: '{value}' is no list of congestion controls, such as reno/cubic")));

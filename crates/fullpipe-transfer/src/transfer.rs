@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullpipe_net::Observed;
@@ -116,16 +115,12 @@ pub(crate) fn run(
                 }
                 let observe = || -> Vec<_> { handles.iter().map(|stream| stream.observe().ok()).collect() };
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
-                let seen_by = counters.clone();
                 let sender = Sender::start(session.clone(), options, from, (streams, sending), rtt, terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &*sender, &mut || {
                     let seen = observe();
                     ahead.adjust(&handles, &seen, sender.rest());
-                    let counters = [&seen_by.segments, &seen_by.again, &seen_by.flight];
-                    for (counter, n) in counters.into_iter().zip(watch.sample(&seen)) {
-                        counter.store(n, Ordering::Relaxed);
-                    }
+                    sender.has_sent(watch.sample(&seen));
                     tick();
                 })?;
                 let losses = watch.told(&observe());

@@ -53,27 +53,25 @@ pub fn rate(streams: u16, rtt_s: f64, window: f64) -> f64 {
 /// Rates within this fraction are equal for streams that their windows limit.
 const EQUAL: f64 = 0.05;
 
-/// Of transports with their rates, bit/s, between hosts that limit no window: the best between a sender and a receiver that do, with
-/// the largest buffers that these grant, over as many streams as the rate takes then. `most` are the most streams, unless a transport has
-/// more by itself, and the highest rate, bit/s. Returns it and the rate to expect, bit/s; `None` if a kernel has not told its limits.
-pub fn over_more_streams<'a>(
-    transports: impl Iterator<Item = (&'a Transport, f64)>,
-    [sender, receiver]: [&Limits; 2],
+/// A transport with its rate, bit/s, between hosts that limit no window: what it is, and its rate, between hosts that let each stream
+/// have so many bytes in flight with this buffer. It has as many streams as the rate takes then, at most `most`, unless it has more by
+/// itself.
+pub fn held(
+    (transport, bps): (&Transport, f64),
+    (buffer, window): (Buffer, f64),
     rtt_s: f64,
-    (most_streams, most_bps): (u16, f64),
-) -> Option<(Transport, f64)> {
-    let (buffer, window) = granted(sender, receiver)?;
-    let windowed = transports.map(|(transport, bps)| {
-        let bps = bps.min(most_bps);
-        let streams = transport.streams.max(streams_for(bps, rtt_s, window).min(most_streams));
-        (Transport { streams, buffer, ..transport.clone() }, bps.min(rate(streams, rtt_s, window)))
-    });
-    let all: Vec<_> = windowed.collect();
+    most: u16,
+) -> (Transport, f64) {
+    let streams = transport.streams.max(streams_for(bps, rtt_s, window).min(most));
+    (Transport { streams, buffer, ..transport.clone() }, bps.min(rate(streams, rtt_s, window)))
+}
+
+/// Of transports whose windows limit them, with their rates, bit/s, the one to take. Many streams differ little then, so that the
+/// kernel's default goes first, then the fewest streams.
+pub fn preferred(all: &[(Transport, f64)]) -> Option<&(Transport, f64)> {
     let most = all.iter().map(|(_, bps)| *bps).fold(0.0, f64::max);
-    // Many streams that their windows limit differ little, so the kernel's default goes first.
     let equal = |(_, bps): &&(Transport, f64)| *bps >= (1.0 - EQUAL) * most;
-    let first = all.iter().filter(equal).min_by_key(|(transport, _)| (transport.cc != "cubic", transport.streams));
-    first.cloned()
+    all.iter().filter(equal).min_by_key(|(transport, _)| (transport.cc != "cubic", transport.streams))
 }
 
 #[cfg(test)]

@@ -47,8 +47,8 @@ fn an_assumed_rate_holds_back_what_begins_fast() {
         assert_eq!(states, [State::Start, State::Hold], "{rtt} ms");
         let [held, not] = [held, not].map(|run| run.share(0.0, 3.0));
         assert!(held >= 0.98 * not, "{rtt} ms: {held}, {not}");
-        // Without it, the first trains hold back late what has begun fast.
-        assert!(rtt < 366.0 || held > 0.77 && held > 1.005 * not, "{rtt} ms: {held}, {not}");
+        // Without it, the first trains hold back late what has begun fast: 0.771, once a queue has shown the capacity.
+        assert!(rtt < 366.0 || held > 0.778 && held > 1.005 * not, "{rtt} ms: {held}, {not}");
     }
     // A path that is slower than assumed, or faster.
     for gbps in [1.0, 25.0] {

@@ -6,6 +6,7 @@
 //! by trying.
 
 use crate::protocol::message::Times;
+use crate::telemetry::losses::Segments;
 
 /// Least bytes and nanoseconds over which a rate is measured: several reads of each stream.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -34,19 +35,16 @@ pub(super) struct Seen {
     /// Times of the streams of both ends so far.
     pub(super) sender: Times,
     pub(super) receiver: Times,
-    /// Segments that have been sent so far, and those of them that have been sent again.
-    pub(super) segments: u64,
-    pub(super) again: u64,
-    /// Segments that are in flight, of all streams together.
-    pub(super) flight: u64,
 }
 
 /// The number of streams of a copy, as disks or losses call for it.
 pub(super) struct LocalStreams {
+    /// What the streams have sent so far.
+    pub(super) segments: Segments,
     sending: u16,
     most: u16,
     /// Where the rate that is being measured began.
-    from: Option<Seen>,
+    from: Option<(Seen, Segments)>,
     /// The streams and the rate before more were tried.
     before: Option<(u16, f64)>,
     /// Whether nothing more is tried.
@@ -56,20 +54,20 @@ pub(super) struct LocalStreams {
 impl LocalStreams {
     /// For a copy on `sending` streams at first, and on `most` at most.
     pub(super) fn new(sending: u16, most: u16) -> LocalStreams {
-        LocalStreams { sending, most, from: None, before: None, over: sending >= most }
+        LocalStreams { segments: Segments::default(), sending, most, from: None, before: None, over: sending >= most }
     }
 
     /// Takes in how far the copy is. Returns how many streams are to send from now on, if that changes.
     pub(super) fn see(&mut self, seen: Seen) -> Option<u16> {
-        let Some(from) = self.from else {
-            self.from = (seen.bytes > 0).then_some(seen);
+        let Some((from, then)) = self.from else {
+            self.from = (seen.bytes > 0).then_some((seen, self.segments));
             return None;
         };
         let (bytes, ns) = (seen.bytes.saturating_sub(from.bytes), seen.at_ns.saturating_sub(from.at_ns));
         if self.over || bytes < WINDOW_BYTES || ns < WINDOW_NS {
             return None;
         }
-        self.from = Some(seen);
+        self.from = Some((seen, self.segments));
         let rate = bytes as f64 / ns as f64;
         let wait = |now: Times, then: Times| now.disk.saturating_sub(then.disk) as f64 / ns as f64;
         let waits = wait(seen.sender, from.sender).max(wait(seen.receiver, from.receiver));
@@ -80,9 +78,9 @@ impl LocalStreams {
             return Some(streams);
         }
         self.over = self.sending >= self.most;
-        let lost =
-            seen.again.saturating_sub(from.again) as f64 / seen.segments.saturating_sub(from.segments).max(1) as f64;
-        let is_lossy = lost >= LOST && seen.flight >= MIN_FLIGHT * u64::from(self.sending);
+        let Segments { sent, again, in_flight } = self.segments;
+        let lost = again.saturating_sub(then.again) as f64 / sent.saturating_sub(then.sent).max(1) as f64;
+        let is_lossy = lost >= LOST && in_flight >= MIN_FLIGHT * u64::from(self.sending);
         if self.over || waits < BUSY * f64::from(self.sending) && !is_lossy {
             return None;
         }
@@ -113,15 +111,8 @@ mod tests {
             let receiver = Times { disk: disk as u64, ..Times::default() };
             let (segments, again) = (bytes as u64 / 1000, (lost * bytes / 1000.0) as u64);
             let at_ns = tick * 200_000_000;
-            let now = Seen {
-                at_ns,
-                bytes: bytes as u64,
-                sender: Times::default(),
-                receiver,
-                segments,
-                again,
-                flight: each * u64::from(sending),
-            };
+            let now = Seen { at_ns, bytes: bytes as u64, sender: Times::default(), receiver };
+            streams.segments = Segments { sent: segments, again, in_flight: each * u64::from(sending) };
             if let Some(more) = streams.see(now) {
                 seen.push(more);
                 sending = more;

@@ -40,6 +40,7 @@ use crate::source::removal::Changed;
 use crate::source::tree::WalkOptions;
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
+use crate::telemetry::losses::Segments;
 use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};
 
@@ -240,6 +241,13 @@ impl Sender {
         lock(&self.state).plan.rest()
     }
 
+    /// Takes in what the streams have sent so far.
+    pub(crate) fn has_sent(&self, segments: Segments) {
+        if let Some(streams) = &self.local_streams {
+            lock(streams).segments = segments;
+        }
+    }
+
     /// Lets as many streams send as the disks of both ends and losses call for.
     fn choose_streams(&self) {
         let Some(streams) = &self.local_streams else { return };
@@ -248,9 +256,6 @@ impl Sender {
             bytes: self.counters.come_bytes.load(Ordering::Relaxed),
             sender: self.counters.times(),
             receiver: *lock(&self.counters.other),
-            segments: self.counters.segments.load(Ordering::Relaxed),
-            again: self.counters.again.load(Ordering::Relaxed),
-            flight: self.counters.flight.load(Ordering::Relaxed),
         };
         if let Some(sending) = lock(streams).see(seen) {
             lock(&self.state).sending = sending;

@@ -26,12 +26,6 @@ pub struct Counters {
     pub come_bytes: AtomicU64,
     /// The part of `come_bytes` that belongs to blocks that are not complete yet.
     pub partial_bytes: AtomicU64,
-    /// Segments that the sending end has sent, as it last looked.
-    pub segments: AtomicU64,
-    /// Those of them that it has sent again.
-    pub again: AtomicU64,
-    /// Segments that were in flight then.
-    pub flight: AtomicU64,
     /// 1 once the walk is over, else 0.
     pub found_all: AtomicU64,
     /// Time in which this end's threads read or wrote files, nanoseconds.

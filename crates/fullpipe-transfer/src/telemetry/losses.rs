@@ -22,6 +22,17 @@ struct LossSample {
     held: f64,
 }
 
+/// Segments of all streams of a sender together, so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Segments {
+    /// Those that were sent.
+    pub sent: u64,
+    /// Those of them that were sent again.
+    pub again: u64,
+    /// Those that have not been acknowledged.
+    pub in_flight: u64,
+}
+
 /// Samples the streams' counters while they send.
 pub(crate) struct LossWatch {
     began: Instant,
@@ -36,19 +47,17 @@ impl LossWatch {
     }
 
     /// Takes a sample if one is due; call it several times a second. `seen` is what the streams' transport
-    /// tells. Returns the segments sent so far, those of them that were sent again, and those in flight.
-    pub fn sample(&mut self, seen: &[Option<Observation>]) -> [u64; 3] {
+    /// tells. Returns what they have sent so far.
+    pub fn sample(&mut self, seen: &[Option<Observation>]) -> Segments {
         let now = self.now(seen);
-        let last = self.samples.last().map_or(0, |look| look.sent.ns);
-        if last + self.every.as_nanos() as u64 <= now.sent.ns {
-            self.keep(now);
-        }
         let infos = seen.iter().flatten().filter_map(|one| one.tcp_info.as_ref());
-        [now.sent.segments, now.sent.again, infos.map(|info| info.get("unacked").unwrap_or(0)).sum()]
-    }
-
-    fn keep(&mut self, sample: LossSample) {
-        self.samples.push(sample);
+        let in_flight = infos.map(|info| info.get("unacked").unwrap_or(0)).sum();
+        let segments = Segments { sent: now.sent.segments, again: now.sent.again, in_flight };
+        let last = self.samples.last().map_or(0, |look| look.sent.ns);
+        if last + self.every.as_nanos() as u64 > now.sent.ns {
+            return segments;
+        }
+        self.samples.push(now);
         if self.samples.len() > MAX_SAMPLES {
             let mut kept = false;
             self.samples.retain(|_| {
@@ -57,6 +66,7 @@ impl LossWatch {
             });
             self.every *= 2;
         }
+        segments
     }
 
     fn now(&self, seen: &[Option<Observation>]) -> LossSample {

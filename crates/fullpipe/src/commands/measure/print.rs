@@ -171,11 +171,11 @@ fn bottleneck(what: Bottleneck, run: &Run, known: &Known, goodput: Option<f64>, 
     if let (Path::Lab(lab), Buffer::Auto) = (&run.path, run.transport.buffer)
         && run.transport.protocol() == Protocol::Tcp
     {
-        let has_memory = lab.host_a.tcp_mem.is_none() && lab.host_b.tcp_mem.is_none();
-        let try_this = if has_memory {
-            "try --buffer, or the path with"
-        } else {
+        let is_short_of_memory = lab.host_a.tcp_mem.is_some();
+        let try_this = if is_short_of_memory {
             "its tcp_mem may be the limit; try more of it, or"
+        } else {
+            "try --buffer, or the path with"
         };
         match what {
             Bottleneck::Rwnd => {

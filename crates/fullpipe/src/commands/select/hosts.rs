@@ -1,7 +1,7 @@
 //! A choice between hosts whose kernels grant smaller windows than those of the profile's runs.
 
 use fullpipe_path::transport::MAX_STREAMS;
-use fullpipe_path::{LabHost, Protocol};
+use fullpipe_path::{LabHost, Protocol, Transport};
 use fullpipe_profile::{Choice, ProfileError, Query, Selection};
 use fullpipe_transfer::protocol::hello::Limits;
 
@@ -35,11 +35,6 @@ pub fn hold_to(selection: &mut Selection, query: &Query) -> Result<(), ProfileEr
     let [sender, receiver] = if selection.receives { [b, a] } else { [a, b] };
     let allows = |choice: &&Choice| sender.ccs.is_empty() || sender.ccs.contains(&choice.transport.cc);
     let over_tcp = |choice: &&Choice| choice.transport.protocol() == Protocol::Tcp;
-    let rtt_s = query.rtt_ms * 1e-3;
-    let held = |choice: &Choice| {
-        let measured = std::iter::once((&choice.transport, choice.expected.mean_bps));
-        windows::over_more_streams(measured, [sender, receiver], rtt_s, (MAX_STREAMS, f64::INFINITY))
-    };
     let there = || selection.ranking.iter().filter(over_tcp).filter(allows);
     if there().next().is_none() && selection.ranking.iter().any(|choice| over_tcp(&choice)) {
         let asked = format!("ccs={}", sender.ccs.join("/"));
@@ -48,37 +43,35 @@ pub fn hold_to(selection: &mut Selection, query: &Query) -> Result<(), ProfileEr
         has.dedup();
         return Err(ProfileError::NothingFits { asked, has: format!("ccs={}", has.join("/")) });
     }
-    let best = windows::over_more_streams(
-        there().map(|choice| (&choice.transport, choice.expected.mean_bps)),
-        [sender, receiver],
-        rtt_s,
-        (MAX_STREAMS, f64::INFINITY),
-    );
-    let mut ranking: Vec<Choice> = Vec::new();
-    for choice in there() {
-        let Some((transport, bps)) = held(choice) else { continue };
-        if ranking.iter().any(|other| other.transport == transport) {
-            continue;
-        }
-        let mut expected = choice.expected.clone();
-        expected.predict(bps);
-        ranking.push(Choice { transport, expected, tied: false });
-    }
-    ranking.sort_by(|a, b| b.expected.mean_bps.total_cmp(&a.expected.mean_bps));
-    let window = windows::granted(sender, receiver).map_or(0.0, |(_, bytes)| bytes);
     let texts = hosts.map(|host| host.to_string());
     let named = if texts[0] == texts[1] { texts[0].clone() } else { texts.join(" and ") };
-    let Some(best) = best.and_then(|(best, _)| ranking.iter().find(|choice| choice.transport == best)) else {
+    let Some(granted) = windows::granted(sender, receiver).filter(|_| there().next().is_some()) else {
         selection.certain = false;
         selection.notes.push(format!("the profile has no runs between hosts {named}, whose limits do not count here"));
         return Ok(());
     };
-    selection.choice = best.clone();
+    let (mut held, mut ranking): (Vec<(Transport, f64)>, Vec<Choice>) = (Vec::new(), Vec::new());
+    for choice in there() {
+        let measured = (&choice.transport, choice.expected.mean_bps);
+        let (transport, bps) = windows::held(measured, granted, query.rtt_ms * 1e-3, MAX_STREAMS);
+        if held.iter().any(|(other, _)| *other == transport) {
+            continue;
+        }
+        let mut expected = choice.expected.clone();
+        expected.predict(bps);
+        held.push((transport.clone(), bps));
+        ranking.push(Choice { transport, expected, tied: false });
+    }
+    let best = windows::preferred(&held).and_then(|(best, _)| ranking.iter().find(|choice| choice.transport == *best));
+    if let Some(best) = best {
+        selection.choice = best.clone();
+    }
+    ranking.sort_by(|a, b| b.expected.mean_bps.total_cmp(&a.expected.mean_bps));
     (selection.certain, selection.needed, selection.ranking) = (false, Vec::new(), ranking);
     selection.notes.push(format!(
         "the profile has no runs between hosts {named}, which let each stream have {} in flight: predicted from runs between tuned \
          hosts, for the streams that their rates take then",
-        format::bytes(window)
+        format::bytes(granted.1)
     ));
     Ok(())
 }
