@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from fullpipe.confidence import interval, p_not_below, ratio
 from fullpipe.transition.spread import moderate
-from numpy.typing import NDArray
 from scipy import stats
 
+from lab.papers.cells import Floats
 from lab.papers.fits import FittedShape
-
-Floats = NDArray[np.float64]
 
 MIN_RUNS = 10
 """The fewest runs of a cell that a verdict may rest on."""
@@ -130,17 +128,6 @@ def ratio_of(label: str, over: Sequence[Floats], under: Sequence[Floats], bounds
         found = level(label, logs, Bounds(float(np.log(max(bounds.low, 0.0))), float(np.log(bounds.high))))
     estimate, low, high = (math.exp(x) for x in (found.estimate, found.low, found.high))
     return replace(found, estimate=estimate, low=low, high=high)
-
-
-def holm(p_values: Sequence[float], alpha: float) -> list[bool]:
-    """Which of many tests are significant, with at most this probability of any wrong one (Holm 1979)."""
-    p = np.array(p_values)
-    order = np.argsort(p, kind="stable")
-    passes = p[order] <= alpha / np.arange(len(p), 0, -1)
-    found = np.zeros(len(p), dtype=bool)
-    # From the first that fails on, none passes.
-    found[order] = np.logical_and.accumulate(passes)
-    return [bool(one) for one in found]
 
 
 def moderated(labels: Sequence[str], logs: Sequence[Floats], bounds: Sequence[Bounds]) -> list[Part]:

@@ -8,13 +8,12 @@ import polars as pl
 from fullpipe import read_runs
 from fullpipe.dynamics import resample, traces
 from fullpipe.runs import Runs
-from numpy.typing import NDArray
 
+from lab.papers.cells import Floats
 from lab.papers.earlier import read_earlier
 from lab.papers.keep import Kept
 from lab.papers.profiles import Profiles, all_profiles
 
-Floats = NDArray[np.float64]
 GB = 10**9
 LARGE = 10**9
 """The papers' large buffer (bytes)."""

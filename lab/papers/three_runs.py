@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from lab.papers.cells import Cells, Value
+from lab.papers.cells import Cells, Floats, Value
 from lab.papers.claims import Claim, Claims, Clause, Growth, Ratio, Shape, Transition
-from lab.papers.compare import Floats, Part, moderated
+from lab.papers.compare import Part, moderated
 from lab.papers.transitions import VARIANTS, Variant, grows
 from lab.papers.verdicts import Judged, corrected
 

@@ -15,9 +15,8 @@ from fullpipe.transition.samples import group
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from lab.papers.cells import CAPACITY_GBPS, RTTS
+from lab.papers.cells import CAPACITY_GBPS, RTTS, Floats
 
-Floats = NDArray[np.float64]
 Branch = Literal["both", "concave", "convex"]
 _LARGEST = 1.001
 """The largest throughput is scaled to 1/1.001: no sigmoid reaches 1."""

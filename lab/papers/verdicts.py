@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from statsmodels.stats.multitest import multipletests
 
 from lab.papers.cells import CAPACITY_GBPS, RTTS, Cells, Floats, Where
 from lab.papers.claims import (
@@ -24,7 +25,6 @@ from lab.papers.compare import (
     MIN_RUNS,
     Part,
     correlation,
-    holm,
     level,
     ratio_of,
     shape,
@@ -192,7 +192,7 @@ def corrected(found: Sequence[tuple[Clause, Sequence[Part]]]) -> list[Judged]:
     if not flat:
         return [Judged(clause, (), (), ()) for clause, _ in found]
     p_values = [1.0 if p is None or math.isnan(p) else p for p in flat]
-    shown = iter(holm(p_values, ALPHA))
+    shown = iter(multipletests(p_values, ALPHA, method="holm")[0].tolist())
     judged = []
     for clause, some in found:
         pairs = [(next(shown), next(shown)) for _ in some]

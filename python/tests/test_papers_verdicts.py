@@ -9,7 +9,6 @@ from lab.papers.claims import Claim, Clause, Growth, Transition, Untested, read_
 from lab.papers.compare import Bounds, Part
 from lab.papers.verdicts import judge, judge_claim
 from planted import Planter, plant
-from statsmodels.stats.multitest import multipletests
 
 CLAIMS = read_claims()
 DEFAULTS = CLAIMS.defaults | {"host_noise_ms": 10.0}
@@ -161,14 +160,3 @@ def test_runs_without_the_quantity_are_not_left_out() -> None:
     part = compare.level("", x, Bounds(8.0, 12.0))
     assert part.p_holds is None
     assert part.note == "1 of 21 runs have no value"
-
-
-@pytest.mark.usefixtures("frozen_garbage")
-def test_holm_is_that_of_statsmodels() -> None:
-    random = np.random.default_rng(2)
-    for trial in range(40):
-        p = random.uniform(size=30) ** random.uniform(1, 8)
-        if trial % 2:
-            # Equal p-values, and the smallest that simulations give.
-            p = np.round(p, 2)
-        assert compare.holm(p.tolist(), 0.05) == multipletests(p, 0.05, method="holm")[0].tolist()

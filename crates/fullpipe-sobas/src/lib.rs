@@ -13,7 +13,8 @@
 //! ```
 //! # use fullpipe_sobas::{Action, Config, Algorithm, Observation, Sobas};
 //! # let config = Config { mss: 1448, packet: 1500, streams: 4, largest: 1 << 30, window: true, pacing: true,
-//! #                       restart: true, change: true, trains: true, decrease: 0.5, spare: 0, assumed_bps: 10e9, limit_bps: f64::INFINITY,
+//! #                       restart: true, change: true, trains: true, decrease: 0.5, spare: 0, assumed_bps: 10e9,
+//! #                       limit_bps: f64::INFINITY,
 //! #                       algorithm: Algorithm::Adaptive };
 //! let mut sobas = Sobas::new(config, 20_000_000, 0);
 //! sobas.observe(5_000_000, Observation::Bytes(14_480));

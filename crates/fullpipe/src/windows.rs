@@ -53,9 +53,9 @@ pub fn rate(streams: u16, rtt_s: f64, window: f64) -> f64 {
 /// Rates within this fraction are equal for streams that their windows limit.
 const EQUAL: f64 = 0.05;
 
-/// A transport with its rate, bit/s, between hosts that limit no window: what it is, and its rate, between hosts that let each stream
-/// have so many bytes in flight with this buffer. It has as many streams as the rate takes then, at most `most`, unless it has more by
-/// itself.
+/// Of a transport with its rate, bit/s, between hosts that limit no window: the transport and its rate between hosts that let each
+/// stream have so many bytes in flight with this buffer. It has as many streams as the rate takes then, at most `most`, unless it
+/// has more by itself.
 pub fn held(
     (transport, bps): (&Transport, f64),
     (buffer, window): (Buffer, f64),

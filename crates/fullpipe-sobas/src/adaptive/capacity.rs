@@ -41,7 +41,7 @@ impl Capacity {
         Capacity { bps: Some(bps), trained: bps, sure, is_shown: false, is_allowed: false }
     }
 
-    /// The trains have measured it, and no rate above `limit`, bit/s, is allowed. To the transfer, that is then a path of this rate.
+    /// The trains have measured it, and no rate above `limit`, bit/s, is allowed. To the transfer, the path has no more then.
     pub fn within(bps: f64, sure: bool, limit: f64) -> Capacity {
         let most = limit / RATE.of_capacity;
         if most < PARAMS.below * bps {

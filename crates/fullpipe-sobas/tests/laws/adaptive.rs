@@ -61,7 +61,7 @@ fn an_assumed_rate_holds_back_what_begins_fast() {
     }
 }
 
-/// Under a limit of the user's, the path is as one of that rate: it is kept, nothing looks for more, and nothing takes it for others.
+/// Under a limit of the user's, the path is as one of that rate: nothing looks for more, and nothing takes the limit for others.
 #[test]
 fn a_limit_of_the_users_is_reached_and_kept() {
     for (gbps, rtt) in [(1.0, 10.0), (1.0, 91.6), (10.0, 45.6)] {

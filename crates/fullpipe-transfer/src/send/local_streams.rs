@@ -1,9 +1,9 @@
 //! Decides how many streams send where disks, or losses, limit a copy over a local network. Pure.
 //!
 //! Each stream has one read and one write under way. A disk that answers late, or that works on many requests at once, then gives
-//! more the more streams there are; one whose rate is the limit does not. Likewise, where the network loses packets by itself, each
-//! stream has as much as its losses leave it; where a queue overflows, all have what the network gives. Nobody can tell these apart but
-//! by trying.
+//! more the more streams there are; one whose rate is the limit does not. Likewise, where the network loses packets by itself,
+//! each stream has as much as its losses leave it; where a queue overflows, all have what the network gives. Nobody can tell these
+//! apart but by trying.
 
 use crate::protocol::message::Times;
 use crate::telemetry::losses::Segments;
@@ -98,9 +98,9 @@ mod tests {
         copy_with_losses(0.0, 20, stage)
     }
 
-    /// Copies for some seconds, with `each` segments of each stream in flight; `stage` gives, for a number of streams, the rate in bytes
-    /// per ns and the fraction of its time that each stream waits for the disk of the receiver. Returns the numbers of streams, one for
-    /// each change.
+    /// Copies for some seconds, with `each` segments of each stream in flight; `stage` gives, for a number of streams, the rate in
+    /// bytes per ns and the fraction of its time that each stream waits for the disk of the receiver. Returns the numbers of streams,
+    /// one for each change.
     fn copy_with_losses(lost: f64, each: u64, stage: impl Fn(f64) -> (f64, f64)) -> Vec<u16> {
         let (mut streams, mut seen) = (LocalStreams::new(2, 16), Vec::new());
         let (mut sending, mut bytes, mut disk) = (2_u16, 1.0, 0.0);

@@ -141,8 +141,8 @@ pub struct Sender {
 
 impl Sender {
     /// Starts the threads of a sending end. Of the streams, the given number send from the start; where a law adjusts them,
-    /// `rtt` is the path's round-trip time; otherwise the others follow if disks or losses call for them. The session ends with the receiver's
-    /// last message.
+    /// `rtt` is the path's round-trip time; otherwise the others follow if disks or losses call for them. The session ends with the
+    /// receiver's last message.
     ///
     /// # Errors
     /// A thread cannot be started.

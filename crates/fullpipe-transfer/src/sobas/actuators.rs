@@ -94,7 +94,8 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
-    /// Bursts are limited while there is a rate. With `always_in_parts` they stay limited: BBR paces itself. No rate exceeds `most`, bit/s.
+    /// Bursts are limited while there is a rate. With `always_in_parts` they stay limited: BBR paces itself. No rate exceeds `most`,
+    /// bit/s.
     pub fn new(streams: &Streams, always_in_parts: bool, most: Option<u64>) -> Pacing {
         let segments = streams.iter().map(|stream| (segment(&**stream).0 as usize).max(1)).collect();
         Pacing { segments, most, always_in_parts, ..Pacing::default() }

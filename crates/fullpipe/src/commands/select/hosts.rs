@@ -16,8 +16,8 @@ fn unmeasured(selection: &Selection, query: &Query) -> Option<[LabHost; 2]> {
     Some([a?, b?]).filter(|_| is_named && selection.hosts != query.hosts)
 }
 
-/// Chooses anew for the query's hosts where the profile's runs were between others: a window limits each stream to so many bytes in a
-/// round trip, so that more streams are needed, or the rate is lower. Says so in a note.
+/// Chooses anew for the query's hosts where the profile's runs were between others: a window limits each stream to so many bytes
+/// in a round trip, so that more streams are needed, or the rate is lower. Says so in a note.
 ///
 /// # Errors
 /// The sending host allows none of the congestion controls that were measured.
