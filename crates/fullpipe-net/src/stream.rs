@@ -188,6 +188,15 @@ pub trait StreamHandle: Send + Sync {
         unsupported()
     }
 
+    /// Ends the kernel's tuning of the receive buffer, and gives it this size, bytes, where the kernel grants that.
+    ///
+    /// # Errors
+    /// The transport has no such setting, or the kernel grants less.
+    fn fix_receive_buffer(&self, bytes: u64) -> io::Result<()> {
+        let _ = bytes;
+        unsupported()
+    }
+
     /// The limit that [`StreamHandle::set_receive_window`] has set, or that the kernel has put in its place, bytes.
     fn receive_window(&self) -> Option<u32> {
         None

@@ -184,6 +184,14 @@ impl StreamHandle for TcpHandle {
         sys::set_int_option(self.socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes.max(1))
     }
 
+    fn fix_receive_buffer(&self, bytes: u64) -> io::Result<()> {
+        // The kernel would shrink the buffer to what it grants.
+        if socket::limits().2 < bytes {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        SockRef::from(&self.socket).set_recv_buffer_size(usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
     fn receive_window(&self) -> Option<u32> {
         let clamp = sys::int_option(self.socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP).ok()?;
         u32::try_from(clamp).ok()

@@ -109,7 +109,7 @@ impl Early {
         let (tell, knocks) = mpsc::channel();
         let patience = first_answer(stall, connect.rtt_ns);
         let early = Early::new(knocks, patience, connect);
-        let (transport, connect) = (connect.transport.clone(), connect.clone());
+        let (transport, connect) = (connect.at_first(sends), connect.clone());
         thread("callers", move || {
             let connects = |to, time| open::connector(to, &local_end::ANY, &transport, sends).connect(time).is_ok();
             // This fails if there is no address, and then no connection comes.
@@ -154,7 +154,7 @@ fn start(
     (sends, pause): (bool, Duration),
 ) -> Result<(), TransferError> {
     for _ in 0..connect.opened() {
-        let (tell, transport) = (tell.clone(), connect.transport.clone());
+        let (tell, transport) = (tell.clone(), connect.at_first(sends));
         thread("knock", move || {
             let connect = || open::connector(to, &local_end::ANY, &transport, sends).connect(patience);
             std::thread::sleep(pause);
@@ -223,7 +223,8 @@ impl<'a> FarPort<'a> {
 
     /// Opens one connection. It may be called from several threads at once.
     pub(crate) fn open(&self) -> Result<Box<dyn DataStream>, TransferError> {
-        let connector = open::connector(self.to, &local_end::ANY, &self.agreed.transport, self.sends);
+        let transport = self.agreed.at_first(self.sends);
+        let connector = open::connector(self.to, &local_end::ANY, &transport, self.sends);
         let connect = |time| connector.connect(time);
         // Whether the port is open is asked for when it is this stream's turn.
         let early =

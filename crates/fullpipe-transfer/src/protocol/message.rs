@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fullpipe_path::{DirectIo, Stripes, Transport};
+use fullpipe_path::{Buffer, DirectIo, Stripes, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::candidate::{Candidate, Change};
@@ -484,6 +484,18 @@ impl Connect {
     #[must_use]
     pub fn opened(&self) -> u16 {
         self.transport.streams.saturating_add(self.spare)
+    }
+
+    /// The settings that the streams' sockets have from the handshake on, at the end that sends or at the one that receives.
+    ///
+    /// The paper's law of SOBAS begins with a small window. A buffer that is set before connecting offers all of it with the first
+    /// acknowledgment (`tcp_select_initial_window`), and TCP takes no offer back, so the receiver begins with a tuned one.
+    pub(crate) fn at_first(&self, sends: bool) -> Transport {
+        let mut transport = self.transport.clone();
+        if self.sizing == Some(SizingMode::Paper) && !sends {
+            transport.buffer = Buffer::Auto;
+        }
+        transport
     }
 }
 

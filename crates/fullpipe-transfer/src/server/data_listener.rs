@@ -51,7 +51,7 @@ impl DataListener {
         connect: &Connect,
         (encrypt, sends): (bool, bool),
     ) -> Result<DataListener, TransferError> {
-        let transport = &connect.transport;
+        let transport = &connect.at_first(sends);
         let (guard, certificate) = if encrypt {
             let identity = Identity::new()?;
             (Protection::Server(identity.server()?), identity.certificate)

@@ -38,6 +38,8 @@ impl Shared {
 #[derive(Default)]
 pub(super) struct Windows {
     shared: Shared,
+    /// Whether the kernel's tuning has been ended.
+    is_fixed: bool,
 }
 
 impl Windows {
@@ -45,6 +47,16 @@ impl Windows {
     pub fn set(&mut self, streams: &Streams, total: Option<u64>) {
         self.shared.limit = total;
         self.apply(streams);
+    }
+
+    /// Ends the kernel's tuning of the buffers, with room for windows of `largest` bytes together, once.
+    pub fn end_tuning(&mut self, streams: &Streams, largest: u64) {
+        if !std::mem::replace(&mut self.is_fixed, true) {
+            for stream in streams {
+                // Where the kernel does not grant it, the clamp is checked all the same.
+                let _ = stream.fix_receive_buffer(largest / streams.len() as u64);
+            }
+        }
     }
 
     /// Shares the limit among this number of busy streams.

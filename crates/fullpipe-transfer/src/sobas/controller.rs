@@ -402,6 +402,10 @@ impl Controller {
     fn act(&mut self, action: Action) {
         match action {
             Action::Window(bytes) => {
+                // Until the first window, the paper's law leaves the buffer to the kernel's tuning, which offers 64 KB at first.
+                if self.setup.law == SizingMode::Paper {
+                    self.windows.end_tuning(&self.streams, self.max_window);
+                }
                 let limit = (bytes < self.max_window).then_some(bytes);
                 self.windows.set(&self.streams, limit);
             }

@@ -103,6 +103,22 @@ fn into_the_testbed() {
     assert_eq!(code, 2, "{text}");
 }
 
+/// The receiver's window is small until the law has set it, since TCP takes no offer back.
+#[test]
+fn the_papers_law_loses_nothing_where_the_queue_holds_slow_start() {
+    let (_dir, source, to) = a_file_and_a_folder(60_000_000);
+    let path = format!("lab:rtt=20ms,rate=970mbit,queue=1MB,mtu=1500:{}/", to.display());
+    let again = |buffer: &[&str]| {
+        let flags = ["cp", "--json", "--no-encrypt", "--cc", "reno", "-n", "1"];
+        let files = [source.to_str().unwrap(), &path];
+        let done = json_lines(&fullpipe_args(&[&flags[..], buffer, &files].concat())).pop().unwrap();
+        fs::remove_file(to.join("file")).unwrap();
+        done["retransmits"].as_u64().unwrap()
+    };
+    assert_eq!(again(&["--buffer", "sobas", "--sobas", "paper"]), 0);
+    assert!(again(&["--buffer", "1GB"]) > 1000);
+}
+
 /// Others' bursts hit the start on a shallow queue; Reno alone would grow by a segment per round trip.
 #[test]
 fn slow_start_begins_again_after_losses() {
