@@ -17,6 +17,14 @@ const PORT: u16 = 9;
 /// Packets that one call gives to the kernel. fq sends each at its own time.
 const BATCH: usize = 32;
 
+/// Buffer of a receiver, in windows. The kernel doubles it for its bookkeeping, and segments that are merged badly take several
+/// times their payload.
+const BUFFER_PER_WINDOW: u64 = 4;
+/// Reads of a receiver after which its window is set again.
+const FIRST_READS: usize = 32;
+/// Least buffer of a receiver, bytes.
+const MIN_BUFFER: usize = 128 << 10;
+
 /// Starts the path's cross traffic, which lasts until the guest ends.
 pub(super) fn start(path: &LabPath, net: &Net) -> Fallible<()> {
     let (Some(cross), Some(x)) = (path.cross, &net.x) else { return Ok(()) };
@@ -36,13 +44,12 @@ pub(super) fn start(path: &LabPath, net: &Net) -> Fallible<()> {
         Cross::Tcp { flows, window } => {
             net.b.run(move |_| {
                 let listener = TcpListener::bind(to).doing(|| "opening the cross traffic's sink".into())?;
-                clamp(&listener, window).doing(|| "limiting the cross traffic's window".into())?;
+                let limited = fix_buffer(&listener, window).and_then(|()| clamp(&listener, window));
+                limited.doing(|| "limiting the cross traffic's window".into())?;
                 background("sink", move || {
                     loop {
                         let (stream, _) = listener.accept()?;
-                        std::thread::spawn(
-                            move || while sys::discard(stream.as_fd(), 1 << 30, true).is_ok_and(|n| n > 0) {},
-                        );
+                        std::thread::spawn(move || discard(&stream, window));
                     }
                 })
             })?;
@@ -87,9 +94,28 @@ fn pace(socket: &UdpSocket, rate: Rate) -> io::Result<()> {
     sys::set_max_pacing_rate(socket.as_fd(), rate.0 / 8)
 }
 
-fn clamp(listener: &TcpListener, window: Size) -> io::Result<()> {
+/// Gives a listener's connections a buffer of their own. The kernel tunes no buffer that is set, and so leaves the clamp of its
+/// window alone (`tcp_rcv_space_adjust`).
+fn fix_buffer(listener: &TcpListener, window: Size) -> io::Result<()> {
+    let room = usize::try_from(window.0.saturating_mul(BUFFER_PER_WINDOW)).unwrap_or(usize::MAX);
+    let room = room.clamp(MIN_BUFFER, i32::MAX as usize / 2);
+    setsockopt(listener, sockopt::RcvBufForce, &room).map_err(io::Error::from)
+}
+
+fn clamp(socket: &impl AsFd, window: Size) -> io::Result<()> {
     let bytes = i32::try_from(window.0).unwrap_or(i32::MAX);
-    sys::set_int_option(listener.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
+    sys::set_int_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
+}
+
+/// Takes in what comes, with a fixed window. The first segments move the clamp to all that the buffer holds
+/// (`tcp_measure_rcv_mss`), so it is set again after them.
+fn discard(stream: &TcpStream, window: Size) -> io::Result<()> {
+    for _ in 0..FIRST_READS {
+        sys::discard(stream.as_fd(), 1 << 16, false)?;
+        clamp(stream, window)?;
+    }
+    while sys::discard(stream.as_fd(), 1 << 30, true)? > 0 {}
+    Ok(())
 }
 
 fn constant_rate(socket: &UdpSocket, payload: usize) -> io::Result<()> {

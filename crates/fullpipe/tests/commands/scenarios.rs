@@ -273,6 +273,23 @@ fn host_noise_pauses_what_a_program_has_started() {
     assert!(times.len() == 500 && longest > 30_000_000, "{} times, {longest} ns", times.len());
 }
 
+/// Windows of others are as large as asked for, and not as the kernel rounds or tunes them.
+#[test]
+fn cross_traffic_has_the_windows_that_are_asked_for() {
+    for (cross, window) in [("1x16KB", 16e3), ("4x21KB", 84e3), ("1x100KB", 100e3)] {
+        let text = format!(
+            "path = {{ rtt = \"40ms\", rate = \"97mbit\", mtu = 1500, cross = \"tcp:{cross}\" }}\n\
+             [[program]]\nend = \"a\"\nrun = [\"sleep\", \"10\"]\n"
+        );
+        let lines = json_lines(&scenario(&text, &["--json"]));
+        let path = lines.into_iter().rfind(|line| line["kind"] == "path").unwrap();
+        let bytes = path["forward"]["bytes"].as_f64().unwrap();
+        // One window in a round trip, and 5% of headers.
+        let wanted = window * 10.0 / 0.04 * 1.05;
+        assert!((0.92..1.03).contains(&(bytes / wanted)), "{cross}: {bytes} of {wanted}");
+    }
+}
+
 #[test]
 fn programs_of_the_distribution_run_unchanged() {
     let scenario = |name: &str| {
