@@ -89,12 +89,16 @@ def programs_over(
     size: int,
     seed: int = 1,
     changes: Sequence[Keys] = (),
+    sysctl: Mapping[str, str] | None = None,
 ) -> list[Line]:
     """Runs programs over a path, with memory for a copy and the sources at end a; returns its events."""
     # JSON's strings, numbers and booleans are TOML's.
     lines = [f'space = "{size + (64 << 20)}B"', f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}"]
     lines.append("[path]")
     lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
+    if sysctl:
+        lines.append("[sysctl]")
+        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in sysctl.items()]
     lines += ["[[folders]]", 'end = "a"', f"path = {json.dumps(str(MEMORY))}"]
     tables = [("program", program) for program in programs] + [("change", change) for change in changes]
     for kind, table in tables:
@@ -140,13 +144,22 @@ def received(said: Sequence[Line]) -> list[tuple[float, int]]:
     return points
 
 
-def transfer(keys: Keys, rate_bps: float, cc: str, way: Way, size: int, *, seed: int = 1) -> Done:
-    """Copies a file over a path."""
+def transfer(
+    keys: Keys,
+    rate_bps: float,
+    cc: str,
+    way: Way,
+    size: int,
+    *,
+    seed: int = 1,
+    sysctl: Mapping[str, str] | None = None,
+) -> Done:
+    """Copies a file over a path, between hosts with some settings of the kernel."""
     programs: list[Mapping[str, object]] = [
         {"end": "b", "run": SERVE},
         {"end": "a", "start": start(seed), "run": [*sending(cc, way), "--", str(source(size)), TO]},
     ]
-    found = programs_over(keys, programs, size, seed)
+    found = programs_over(keys, programs, size, seed, sysctl=sysctl)
     said = [json.loads(line) for line in found[1]["stdout"].splitlines()]
     done = said[-1]
     queue = [line for line in found if line["kind"] == "queue"]
