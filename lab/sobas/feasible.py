@@ -39,7 +39,7 @@ MOST, LAW, OURS = (Way(way.name, tuple(way.flags)) for way in (LARGEST, PAPER, S
 CASES = (
     Case(
         "97 Mb/s, 40 ms, others with fixed windows",
-        {"rtt": "40ms", "rate": "97mbit", "queue": "300KB", "mtu": 1500, "cross": "tcp:4x21KB"},
+        {"rtt": "40ms", "rate": "97mbit", "queue": "400KB", "mtu": 1500, "cross": "tcp:4x21KB"},
         200_000_000,
         {fixed("128KB"): 25.5, fixed("400KB"): 79, fixed("550KB"): 90, MOST: None, LAW: None, OURS: None},
     ),
