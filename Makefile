@@ -110,7 +110,7 @@ profile-udt: kernel
 
 # The papers' findings beside ours: about 20 hours on two cores, in parts that go on where they stopped. Build what is committed
 # before: the page says the commit.
-PAPERS = buffers starts starts-ten sizes loss profiles udt traces
+PAPERS = buffers starts starts-ten sizes loss profiles udt traces coverage
 papers: kernel
 	@for name in $(PAPERS); do \
 		$(FULLPIPE) campaign run campaigns/papers-$$name.toml --out runs/papers-$$name; done
@@ -118,7 +118,6 @@ papers: kernel
 	@.venv/bin/python3 -m lab.papers fit
 	@.venv/bin/python3 -m lab.papers judge
 	@.venv/bin/python3 -m lab.papers draw
-	@.venv/bin/python3 -m lab.papers figures runs
 
 # Buffers that size themselves, side by side with others: the table in docs/explanation/sobas-results.md.
 sobas: kernel

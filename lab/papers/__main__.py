@@ -4,7 +4,6 @@ python -m lab.papers pack --build COMMIT runs/papers-*   # adds campaigns to lab
 python -m lab.papers fit                                 # fits the kept profiles that are new: 10 s each
 python -m lab.papers judge                               # writes the verdicts from what is kept
 python -m lab.papers draw                                # draws the figures of what is kept
-python -m lab.papers figures runs                        # draws the figures that need whole records
 python -m lab.papers mounts runs/icccn17-mounts runs/cp  # draws mounts over long paths beside copies
 python -m lab.papers disks runs/icccn17-disks            # draws files from XFS to XFS
 """
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from fullpipe.errors import FullpipeError
 
-from lab.papers import findings, loss, page, profiles_page, three_runs_page
+from lab.papers import coverage, findings, loss, page, profiles_page, shares, three_runs_page
 from lab.papers.cells import FOLDER
 from lab.papers.claims import HOST_NOISE_MS, read_claims
 from lab.papers.earlier import read_earlier, read_fits, write_fits
@@ -49,6 +48,8 @@ def texts(kept: Kept, root: Path = Path()) -> dict[Path, str]:
     text = page.insert(text, page.summary(claims, judged, three))
     text = page.insert(text, profiles_page.section(claims, evidence))
     text = page.insert(text, loss.section(loss.points(entries(), kept.cells)))
+    text = page.insert(text, coverage.section(kept.cells))
+    text = page.insert(text, shares.section(kept))
     table = findings.table(judged, three)
     return {
         PAGE: page.insert(text, three_runs_page.section(earlier, three)),
@@ -74,8 +75,6 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("draw", help="draw the figures of what is kept")
     fitting = commands.add_parser("fit", help="fit the kept profiles that are new, and keep that")
     fitting.add_argument("--earlier", action="store_true", help="the earlier grid, too: half an hour")
-    drawing = commands.add_parser("figures", help="draw the figures that need whole records")
-    drawing.add_argument("runs", type=Path, help="folder with papers-traces and papers-sizes")
     mounting = commands.add_parser("mounts", help="draw rates of mounts against RTT, beside copies")
     mounting.add_argument("mounts", type=Path, help="the records of campaigns/icccn17-mounts.toml")
     mounting.add_argument("copies", type=Path, help="what 'fullpipe cp --json' printed over its paths")
@@ -96,20 +95,6 @@ def _fit(earlier: bool) -> None:
     print(f"{FOLDER.name} has the fits of {len(profiles)} profiles")
     if earlier:
         write_fits()
-
-
-def _figures(runs: Path) -> None:
-    # Matplotlib takes a second to load, and the other commands need none of it.
-    from lab.papers.data import Data
-    from lab.papers.figures import write_all
-
-    try:
-        data = Data.read(runs)
-    except FileNotFoundError as error:
-        raise FullpipeError(
-            f"{error.filename} is missing; run its campaign first ('make papers' does)"
-        ) from error
-    write_all(data, PAGE.with_suffix(""))
 
 
 def main() -> int:
@@ -133,12 +118,10 @@ def main() -> int:
             from lab.papers.mounts import write_figure
 
             write_figure(arguments.mounts, arguments.copies, PAGE.with_suffix("") / "icccn-16.svg")
-        elif arguments.command == "disks":
+        else:
             from lab.papers.disks import write_figure as write_disks
 
             write_disks(arguments.disks, PAGE.with_suffix("") / "icccn-12.svg")
-        else:
-            _figures(arguments.runs)
     except FullpipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from lab.papers import loss_figure, profile_figures, shape_figures, udt
+from lab.papers import loss_figure, profile_figures, shape_figures, size_figure, trace_figures, udt
 from lab.papers.drawing import save
 from lab.papers.earlier import read_earlier
 from lab.papers.fits import Fits
@@ -24,7 +24,8 @@ def figures(kept: Kept) -> dict[str, Callable[[], Figure]]:
     evidence = Evidence.of(kept.cells, Fits.read())
     return {
         **{name: partial(draw, profiles) for name, draw in profile_figures.FIGURES.items()},
-        **{name: partial(draw, kept) for name, draw in udt.FIGURES.items()},
+        **{name: partial(draw, kept) for name, draw in {**trace_figures.FIGURES, **udt.FIGURES}.items()},
+        "hpdc-06": partial(size_figure.draw, profiles, kept.cells),
         **{name: partial(draw, evidence) for name, draw in shape_figures.FIGURES.items()},
         "scw-loss": partial(loss_figure.draw, points(entries(), kept.cells)),
     }

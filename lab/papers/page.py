@@ -45,7 +45,8 @@ def ours(judged: Judged) -> str:
         return "not measured"
     known = [part for part in judged.parts if part.p_holds is not None]
     if not known:
-        return "too few runs" if _has_runs(judged) else "not measured yet"
+        told = next((part.note for part in judged.parts if part.n >= MIN_RUNS and part.note), "too few runs")
+        return told if _has_runs(judged) else "not measured yet"
     if isinstance(judged.clause, Shape):
         return f"{sum(judged.holds)} of {len(judged.parts)} profiles are {judged.clause.shape}"
     if len(judged.parts) == 1:
@@ -80,11 +81,15 @@ def _why(judged: Judged) -> str:
         return "the reason is not known"
     if judged.verdict == "agrees" or not judged.parts:
         return ""
-    few = sum(part.p_holds is None for part in judged.parts)
-    if few == len(judged.parts):
+    unknown = [part for part in judged.parts if part.p_holds is None]
+    if len(unknown) == len(judged.parts):
         return ""
-    if few:
-        return f"{few} of {len(judged.parts)} comparisons have fewer than {MIN_RUNS} runs"
+    if unknown:
+        few = sum(part.n < MIN_RUNS for part in unknown)
+        told = [f"{few} of {len(judged.parts)} comparisons have fewer than {MIN_RUNS} runs"] if few else []
+        alike = [part.note for part in unknown if part.n >= MIN_RUNS]
+        told += [f"in {alike.count(note)}, {note}" for note in dict.fromkeys(alike) if note]
+        return ", and ".join(told)
     open_ = [
         part.label
         for part, holds, fails in zip(judged.parts, judged.holds, judged.fails, strict=True)

@@ -4,13 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
-from fullpipe.dynamics import drop_ramp
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from lab.papers.drawing import side_by_side
 from lab.papers.keep import Kept
+from lab.papers.traced import draw_diagonal, draw_map, over_time, sustained, trace_of
 
 CAMPAIGN = "papers-udt"
 PACKETS = {1500: "packets of 1,500 bytes", 9000: "jumbograms, 9,000 bytes"}
@@ -23,24 +21,13 @@ def runs_of(kept: Kept, **what: object) -> pl.DataFrame:
     return kept.runs.filter(pl.col("campaign") == CAMPAIGN, *known).sort("rtt_ms", "seed")
 
 
-def trace_of(kept: Kept, id_: str) -> pl.DataFrame:
-    """The seconds of a run: `gbps`, and `naks` in each, 0 where they are not kept."""
-    by_second = kept.traces.filter(pl.col("id") == id_).group_by("second").agg(pl.col("mbps", "naks").sum())
-    return by_second.sort("second").with_columns(gbps=pl.col("mbps") / 1e3)
-
-
-def _over_time(axis: Axes) -> None:
-    axis.set_xlabel("s")
-    axis.set_ylim(0, 10.5)
-
-
 def traces_figure(kept: Kept) -> Figure:
     """The first run at each RTT over time, jumbograms."""
     figure, (axis,) = side_by_side(1, 6.5)
     for (rtt,), runs in runs_of(kept, mtu=9000).group_by("rtt_ms", maintain_order=True):
         seconds = trace_of(kept, runs["id"][0])
         axis.plot(seconds["second"], seconds["gbps"], lw=1, label=f"{rtt:g} ms")
-    _over_time(axis)
+    over_time(axis)
     axis.set_title(f"udt, {PACKETS[9000]}")
     axis.legend(fontsize=6, loc="lower right")
     return figure
@@ -70,7 +57,7 @@ def naks_figure(kept: Kept) -> Figure:
     for axis, run in zip(axes, (runs.row(0, named=True), runs.row(-1, named=True)), strict=True):
         seconds = trace_of(kept, run["id"])
         axis.plot(seconds["second"], seconds["gbps"], "C0", lw=1)
-        _over_time(axis)
+        over_time(axis)
         counts = axis.twinx()
         counts.bar(seconds["second"], seconds["naks"], width=1, color="C3", alpha=0.6)
         # Below the rates.
@@ -80,26 +67,15 @@ def naks_figure(kept: Kept) -> Figure:
     return figure
 
 
-def _map(axis: Axes, rates: list[NDArray[np.float64]], title: str) -> None:
-    for rate in rates:
-        axis.plot(rate[:-1], rate[1:], "C0.", ms=2, alpha=0.4)
-    axis.plot([0, 10], [0, 10], "0.8", lw=0.6, zorder=0)
-    axis.set_title(title)
-    axis.set_xlabel("X(i), Gb/s")
-
-
 def maps_figure(kept: Kept) -> Figure:
     """Poincaré maps of all runs after ramp-up, jumbograms, over a short and the longest RTT."""
     figure, axes = side_by_side(2, 6.0)
     axes[0].set_ylabel("X(i+1), Gb/s")
     for axis, rtt in zip(axes, (SHORT_MS, LONG_MS), strict=True):
         runs = runs_of(kept, rtt_ms=rtt, mtu=9000)
-        rates = []
-        for id_ in runs["id"]:
-            seconds = trace_of(kept, id_)
-            t = seconds["second"].to_numpy().astype(np.float64)
-            rates.append(drop_ramp(t, seconds["gbps"].to_numpy().astype(np.float64))[1])
-        _map(axis, rates, f"udt, {rtt:g} ms, {len(runs)} runs")
+        draw_map(axis, [sustained(kept, id_) for id_ in runs["id"]])
+        draw_diagonal(axis)
+        axis.set_title(f"udt, {rtt:g} ms, {len(runs)} runs")
     return figure
 
 

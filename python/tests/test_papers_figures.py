@@ -9,20 +9,16 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import ROOT
-from lab.papers import drawing, profile_figures
+from lab.papers import drawing, profile_figures, size_figure, trace_figures
 from lab.papers.cells import RTTS, Cells
 from lab.papers.claims import HOST_NOISE_MS, read_claims
-from lab.papers.data import GB, LARGE, Data
 from lab.papers.draw import figures
 from lab.papers.drawing import digest, digest_in, save
 from lab.papers.earlier import read_earlier
-from lab.papers.figures import sizes as larger
 from lab.papers.keep import Kept
 from lab.papers.profiles import Key, Profile, all_profiles, earlier_profiles, kept_profiles
 from matplotlib.figure import Figure
 from planted import Planter
-
-from fullpipe.runs import Runs
 
 FOLDER = ROOT / "docs" / "explanation" / "papers"
 PAGE = (ROOT / "docs" / "explanation" / "papers.md").read_text()
@@ -121,13 +117,62 @@ def test_few_runs_are_hollow_and_named() -> None:
 
 
 def test_larger_transfers_stand_beside_the_kept_profile() -> None:
-    """PLANTED runs of 20 GB, as `papers-sizes` would have them."""
+    """PLANTED runs of 20 GB, as `papers-sizes` has them."""
     profiles = all_profiles(KEPT.cells, EARLIER)
-    row = {"cc": "cubic", "buffer_bytes": LARGE, "size_bytes": 20 * GB, "goodput_bps": 9e9}
-    sizes = pl.DataFrame([row | {"streams": n, "rtt_ms": rtt} for n in (1, 10) for rtt in (11.8, 366.0)])
-    nothing = Runs(pl.DataFrame(), pl.DataFrame(), pl.DataFrame())
-    for axis, n in zip(larger(Data(profiles, sizes, nothing)).axes, (1, 10), strict=True):
+    row = {"campaign": size_figure.CAMPAIGN, "size_gb": 20}
+    rows = [
+        row | {"streams": n, "rtt_ms": rtt, "goodput_gbps": 9.0 + off}
+        for n in (1, 10)
+        for rtt in (11.8, 366.0)
+        for off in (-0.5, 0.5)
+    ]
+    for axis, n in zip(size_figure.draw(profiles, Cells(pl.DataFrame(rows))).axes, (1, 10), strict=True):
         one, twenty = axis.lines
-        assert [line.get_label() for line in (one, twenty)] == ["1 GB", "20 GB"]
+        assert str(one.get_label()).startswith("1 GB, ") and twenty.get_label() == "20 GB, 2 runs"
         assert np.asarray(one.get_ydata()) == pytest.approx(profiles[Key("cubic", n, "1GB")].means)
         assert np.asarray(twenty.get_xydata()).tolist() == [[11.8, 9.0], [366.0, 9.0]]
+
+
+def _traced() -> Kept:
+    """PLANTED: two runs of 100 s of each cell; two streams have the rates 1, 2, 1, 2, ... Gb/s together."""
+    runs, traces = [], []
+    for rtt in (trace_figures.SHORT_MS, trace_figures.TRACE_MS, trace_figures.LONG_MS):
+        for streams in (1, 10):
+            for seed in (2, 1):
+                id_ = f"{rtt}-{streams}-{seed}"
+                runs.append(
+                    {
+                        "campaign": trace_figures.CAMPAIGN, "id": id_, "seed": seed, "cc": "cubic",
+                        "rtt_ms": rtt, "streams": streams, "goodput_gbps": 1.5, "exponent": -float(seed),
+                    }
+                )  # fmt: skip
+                traces += [
+                    {"id": id_, "stream": i, "second": t, "mbps": 500.0 + 500 * (t % 2), "naks": None}
+                    for i in range(2)
+                    for t in range(1, 101)
+                ]
+    return Kept(pl.DataFrame(runs), pl.DataFrame(traces))
+
+
+def test_maps_show_what_follows_what() -> None:
+    figure = trace_figures.aggregate_maps(_traced())
+    for axis in figure.axes:
+        one, ten, diagonal = axis.lines
+        assert np.asarray(diagonal.get_xydata()).tolist() == [[0, 0], [10, 10]]
+        for line, label in ((one, "n = 1"), (ten, "n = 10")):
+            points = np.asarray(line.get_xydata())
+            assert line.get_label() == label and len(points) == 2 * 99
+            assert {tuple(point) for point in points} == {(1.0, 2.0), (2.0, 1.0)}
+
+
+def test_traces_are_of_the_first_seed_and_exponents_of_all() -> None:
+    kept = _traced()
+    for axis in trace_figures.traces_figure(kept).axes:
+        *streams, whole = axis.lines
+        assert [set(np.asarray(line.get_ydata())) for line in streams] == 2 * [{0.5, 1.0}]
+        assert set(np.asarray(whole.get_ydata())) == {1.0, 2.0}
+    (axis,) = trace_figures.rate_against_exponent(kept).axes
+    assert sorted(np.asarray(axis.lines[0].get_xydata()).tolist()) == [[-2, 1.5], [-1, 1.5]]
+    each, means, *_ = trace_figures.exponents_figure(kept).axes[0].lines
+    assert sorted(np.asarray(each.get_ydata())) == [-2, -2, -1, -1]
+    assert np.asarray(means.get_ydata()).tolist() == [-1.5, -1.5]
