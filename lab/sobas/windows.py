@@ -1,4 +1,4 @@
-"""`python3 -m lab.sobas.windows`: tests which means changes a receive window (docs/explanation/sobas.md)."""
+"""`python3 -m lab.sobas.windows`: ways to change a receive window (docs/explanation/sobas-linux.md)."""
 
 import json
 import sys
