@@ -95,7 +95,10 @@ def _distance(estimate: float, bounds: Bounds) -> float:
 
 
 def level(label: str, runs: Floats, bounds: Bounds) -> Part:
-    """Compares the mean of a cell with the paper's range (Student's t)."""
+    """Compares the mean of a cell with the paper's range (Student's t).
+
+    The spread counts as :data:`KNOWN_TO` of the mean at least.
+    """
     x = runs[np.isfinite(runs)]
     if len(x) < MIN_RUNS or len(x) < len(runs):
         note = "" if len(x) == len(runs) else f"{len(runs) - len(x)} of {len(runs)} runs have no value"
@@ -121,8 +124,9 @@ def _of_mean(label: str, x: Floats, bounds: Bounds, least_sd: float) -> Part:
 def ratio_of(label: str, over: Sequence[Floats], under: Sequence[Floats], bounds: Bounds) -> Part:
     """Compares a ratio of cells with the paper's range: Student's t on the logarithm of each seed's ratio.
 
-    Runs of one seed have the same start instants and pauses in every cell, so they are compared as pairs. The
-    estimate is the geometric mean of the ratios. The effect is in standard deviations of a pair's logarithm.
+    Runs of one seed have the same start instants and pauses in every cell, so they are compared as pairs.
+    Each cell's logarithm has a spread of :data:`KNOWN_TO` at least. The estimate is the geometric mean of
+    the ratios. The effect is in standard deviations of a pair's logarithm.
 
     Args:
         label: The part's conditions.

@@ -48,10 +48,8 @@ def maps_figure(kept: Kept) -> Figure:
     for i, rtt in enumerate((SHORT_MS, LONG_MS)):
         separate, aggregate = grid[2 * i], grid[2 * i + 1]
         for n, colour in SHOWN.items():
-            draw_map(
-                separate, streams_of(kept, runs_of(kept, cc="cubic", rtt_ms=rtt, streams=n)["id"][0]), colour
-            )
             ids = runs_of(kept, cc="cubic", rtt_ms=rtt, streams=n)["id"]
+            draw_map(separate, streams_of(kept, ids[0]), colour)
             whole = [trace_of(kept, id_)["gbps"].cast(pl.Float64).to_numpy() for id_ in ids]
             draw_map(aggregate, whole, colour, f"n = {n}")
         for axis, kind in ((separate, "separate"), (aggregate, "aggregate")):
